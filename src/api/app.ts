@@ -1,0 +1,92 @@
+import type { Server } from 'node:http';
+import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
+import { type FastifyHttpOptions, fastify, LogController } from 'fastify';
+import type { Logger } from '../logger.ts';
+import type { Store } from '../store/store.ts';
+import { Acceptance, type AcceptanceLimits } from './acceptance.ts';
+import type { HealthMonitor } from './health-monitor.ts';
+import {
+  answerExpectation,
+  answerMalformedHttp,
+  errorsPlugin,
+  sendError,
+  toApiError,
+} from './plugins/errors.ts';
+import { openapiPlugin } from './plugins/openapi.ts';
+import { requestContextPlugin, requestIdOf } from './plugins/request-context.ts';
+import { automationTriggersRoute } from './routes/automation-triggers.ts';
+import { healthRoute } from './routes/health.ts';
+import { machineReadableRoutes } from './routes/machine-readable.ts';
+import { pagesRoutes } from './routes/pages.ts';
+
+export interface AppDependencies {
+  store: Store;
+  health: HealthMonitor;
+  logger: Logger;
+  settings: AppSettings;
+}
+
+export interface AppSettings extends AcceptanceLimits {
+  bodyLimitBytes: number;
+  version: string;
+  publicUrl?: string;
+  frontendUrl?: string;
+  /** Addresses and networks of proxies whose X-Forwarded-* headers are believed. */
+  trustedProxies: string[];
+}
+
+/** Milliseconds a client may take to send a request: its headers, and the whole of it. */
+const HEADERS_TIMEOUT_MS = 10_000;
+const REQUEST_TIMEOUT_MS = 30_000;
+
+/** Longer than the usual 60 s of load balancers, so that it is never this side that closes a connection in use. */
+const KEEP_ALIVE_TIMEOUT_MS = 72_000;
+
+/** No path parameter is too long to be a wrong slug; the header limit of 16 KiB ends it. */
+const MAX_PARAM_LENGTH = 16_384;
+
+/** The API as a Fastify instance with every option it has in production. It does not listen. */
+export function buildApp({ store, health, logger, settings }: AppDependencies) {
+  const { bodyLimitBytes, version, publicUrl, frontendUrl, trustedProxies } = settings;
+  const options: FastifyHttpOptions<Server> = {
+    loggerInstance: logger,
+    logController: new LogController({ disableRequestLogging: true }),
+    // The request-context plugin names the request in its one line; a logger of its own for each would cost more.
+    childLoggerFactory: (parent) => parent,
+    genReqId: requestIdOf,
+    bodyLimit: bodyLimitBytes,
+    trustProxy: trustedProxies.length > 0 ? trustedProxies : false,
+    requestTimeout: REQUEST_TIMEOUT_MS,
+    keepAliveTimeout: KEEP_ALIVE_TIMEOUT_MS,
+    // A request that arrives on an open connection during shutdown is still answered properly.
+    return503OnClosing: false,
+    routerOptions: { maxParamLength: MAX_PARAM_LENGTH },
+    ajv: { customOptions: { coerceTypes: false, removeAdditional: false, useDefaults: false } },
+    http: {
+      // Checked by the request-context plugin, which answers in the contract's shape.
+      requireHostHeader: false,
+      // Of a header given twice Node would drop the second one, and nobody could tell.
+      joinDuplicateHeaders: true,
+      headersTimeout: HEADERS_TIMEOUT_MS,
+    },
+    clientErrorHandler: answerMalformedHttp,
+    frameworkErrors: (error, request, reply) => {
+      reply.header('x-request-id', request.id);
+      sendError(request, reply, toApiError(error));
+    },
+  };
+  const app = fastify(options).withTypeProvider<TypeBoxTypeProvider>();
+
+  app.server.on('checkExpectation', answerExpectation);
+  // Node would silently drop what comes after 2,000 headers; their size is limited anyway.
+  app.server.maxHeadersCount = 0;
+
+  app.register(errorsPlugin);
+  app.register(requestContextPlugin);
+  app.register(openapiPlugin, { bodyLimitBytes });
+  app.register(healthRoute, { health, version, ...(frontendUrl !== undefined && { frontendUrl }) });
+  app.register(automationTriggersRoute, { acceptance: new Acceptance(store, health, settings) });
+  app.register(machineReadableRoutes, { ...(publicUrl !== undefined && { publicUrl }) });
+  app.register(pagesRoutes, { ...(publicUrl !== undefined && { publicUrl }) });
+  return app;
+}

@@ -1,0 +1,47 @@
+import type { FastifyInstance, FastifyRequest } from 'fastify';
+import fastifyPlugin from 'fastify-plugin';
+import { isWellFormedApiKey } from '../../core/api-key.ts';
+import { ApiError } from '../../core/errors.ts';
+import type { TriggeredAutomation } from '../../store/automations.ts';
+import type { Acceptance } from '../acceptance.ts';
+
+declare module 'fastify' {
+  interface FastifyRequest {
+    /** The automation whose key this request carries. Set by the api-key plugin; absent outside its scope. */
+    automation: TriggeredAutomation | undefined;
+    /** When Redis' time for this request is over, in milliseconds since the epoch; runs from when it is first asked. */
+    acceptBy: number;
+  }
+}
+
+/**
+ * Authenticates every route of the scope it is registered in, by the header `x-api-key` and the parameter `slug`.
+ * A missing or malformed key is refused before any of the body is read; whether the key matches the slug is judged in
+ * the preHandler, where Fastify has read the body but nothing has looked at it.
+ */
+export const apiKeyPlugin = fastifyPlugin(
+  async (app: FastifyInstance, { acceptance }: { acceptance: Acceptance }) => {
+    app.decorateRequest('automation', undefined);
+    app.decorateRequest('acceptBy', 0);
+
+    app.addHook('onRequest', async (request) => {
+      if (request.headers['x-api-key'] === undefined) throw new ApiError('missing_api_key');
+      if (!isWellFormedApiKey(apiKeyOf(request))) throw new ApiError('invalid_api_key');
+    });
+
+    app.addHook('preHandler', async (request) => {
+      const { slug } = request.params as { slug: string };
+      request.acceptBy = acceptance.deadline();
+      const result = await acceptance.authenticate(slug, apiKeyOf(request), request.acceptBy);
+      if (result.status === 'rejected') throw new ApiError('invalid_api_key');
+      request.automationSlug = slug;
+      if (result.status === 'disabled') throw new ApiError('automation_disabled');
+      request.automation = result.automation;
+    });
+  },
+  { name: 'api-key', fastify: '5.x', dependencies: ['request-context'] },
+);
+
+function apiKeyOf(request: FastifyRequest): string {
+  return String(request.headers['x-api-key']);
+}

@@ -1,0 +1,97 @@
+import { isUtf8 } from 'node:buffer';
+import type { Readable } from 'node:stream';
+import type { FastifyInstance, FastifyRequest } from 'fastify';
+import fastifyPlugin from 'fastify-plugin';
+import { ApiError, type ErrorId } from '../../core/errors.ts';
+
+declare module 'fastify' {
+  interface FastifyRequest {
+    /** The body as it arrived; see {@link triggerPayload}. Absent outside the payload plugin's scope. */
+    received: ReceivedBody | undefined;
+    /** The header `content-type`, kept from Fastify until the key is judged. */
+    declaredType: string | undefined;
+  }
+}
+
+/** A body that was read, or what kept it from being read. */
+type ReceivedBody = { bytes: Buffer } | { problem: ErrorId };
+
+const EMPTY_PAYLOAD = '{}';
+
+/** RFC 8259 knows no parameter of application/json; `charset=utf-8` is harmless and common. */
+const JSON_MEDIA_TYPE = /^application\/json[ \t]*(;[ \t]*charset="?utf-8"?[ \t]*)?;?[ \t]*$/i;
+
+/** A body over the limit is read on and thrown away up to this many bytes, so that its sender gets to read the answer. */
+const DISCARD_BYTES = 8 * 1024 * 1024;
+
+/**
+ * Reads request bodies without judging them: whatever is wrong with one is said only after the key was found right.
+ * Fastify's own parsers, which answer at once, are replaced for the scope this is registered in.
+ */
+export const payloadPlugin = fastifyPlugin(
+  async (app: FastifyInstance) => {
+    app.decorateRequest('received', undefined);
+    app.decorateRequest('declaredType', undefined);
+
+    // Fastify answers an unparsable content type itself, before any preHandler; so it does not get to see it.
+    app.addHook('onRequest', async (request) => {
+      request.declaredType = request.headers['content-type'];
+      delete request.raw.headers['content-type'];
+    });
+
+    app.removeAllContentTypeParsers();
+    app.addContentTypeParser('*', async (request: FastifyRequest, body: Readable) => {
+      // A client that goes away in the middle of its body has failed, not the service.
+      request.received = await receive(body, request.routeOptions.bodyLimit).catch(
+        () => ({ problem: 'bad_request' }) as const,
+      );
+    });
+  },
+  { name: 'payload', fastify: '5.x' },
+);
+
+async function receive(body: Readable, limitBytes: number): Promise<ReceivedBody> {
+  const chunks: Buffer[] = [];
+  let size = 0;
+  for await (const chunk of body as AsyncIterable<Buffer>) {
+    size += chunk.length;
+    if (size <= limitBytes) chunks.push(chunk);
+    else chunks.length = 0;
+    if (size > limitBytes + DISCARD_BYTES) break;
+  }
+  return size > limitBytes ? { problem: 'payload_too_large' } : { bytes: Buffer.concat(chunks, size) };
+}
+
+/**
+ * The trigger payload of a request: the exact text of its body once that is known to be one JSON object in UTF-8, or
+ * `{}` when there is no body. The text is checked, never changed: what the caller sent is what the run gets.
+ *
+ * @throws ApiError that says what is wrong with the body
+ */
+export function triggerPayload(request: FastifyRequest): string {
+  const { received, declaredType, headers } = request;
+  if (received === undefined || ('bytes' in received && received.bytes.length === 0)) return EMPTY_PAYLOAD;
+  const encoding = headers['content-encoding'];
+  if (encoding !== undefined && encoding.toLowerCase() !== 'identity') {
+    throw new ApiError('unsupported_content_encoding');
+  }
+  if (declaredType === undefined || !JSON_MEDIA_TYPE.test(declaredType)) {
+    throw new ApiError('unsupported_media_type');
+  }
+  if ('problem' in received) throw new ApiError(received.problem);
+  return jsonObjectText(received.bytes);
+}
+
+function jsonObjectText(bytes: Buffer): string {
+  if (!isUtf8(bytes)) throw new ApiError('invalid_json');
+  const text = bytes.toString('utf8');
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch (cause) {
+    throw new ApiError('invalid_json', { cause });
+  }
+  if (typeof value !== 'object' || value === null || Array.isArray(value))
+    throw new ApiError('invalid_payload');
+  return text;
+}

@@ -1,0 +1,129 @@
+import { Type } from '@sinclair/typebox';
+import { SLUG_MAX_LENGTH, SLUG_PATTERN } from '../core/automation.ts';
+import { ERRORS, type ErrorId, errorBody } from '../core/errors.ts';
+import { RUN_STATUSES } from '../core/run.ts';
+
+/** Schemas with an `$id` become the named components of the OpenAPI document. */
+export const HealthReportSchema = Type.Object(
+  {
+    status: Type.Union([Type.Literal('ok'), Type.Literal('degraded')], {
+      description:
+        '`ok`: runs are accepted and executed. `degraded`: runs are accepted, but no worker is alive.',
+    }),
+    timestamp: Type.String({ format: 'date-time', description: 'Server time of the check.' }),
+    version: Type.Optional(Type.String({ description: 'Deployed version of the orchestrator.' })),
+    frontendUrl: Type.Optional(
+      Type.String({ format: 'uri', description: 'Origin of the web client that this orchestrator serves.' }),
+    ),
+  },
+  { $id: 'HealthReport', title: 'Health report' },
+);
+
+export const AcceptedRunSchema = Type.Object(
+  {
+    runId: Type.String({
+      pattern: '^run_[0-9a-f-]{36}$',
+      description: 'Identifier of the accepted run: `run_` and a UUIDv7.',
+    }),
+    status: Type.Union(
+      RUN_STATUSES.map((status) => Type.Literal(status)),
+      { description: 'Status of the run; `queued` when it was just accepted.' },
+    ),
+  },
+  { $id: 'AcceptedRun', title: 'Accepted run' },
+);
+
+const errorFields = {
+  statusCode: Type.Integer({ description: 'HTTP status code, repeated in the body.' }),
+  message: Type.String({ description: 'Human-readable explanation.' }),
+  error: Type.Optional(
+    Type.String({ description: 'Machine-readable error identifier, such as `invalid_api_key`.' }),
+  ),
+  hint: Type.Optional(
+    Type.String({ description: 'What resolves the situation, naming the resource that does.' }),
+  ),
+};
+
+export const ErrorObjectSchema = Type.Object(errorFields, { $id: 'ErrorObject', title: 'Error object' });
+
+/** The answer of a health check that fails is an error object and a health report in one. */
+export const UnhealthyReportSchema = Type.Object(
+  {
+    ...errorFields,
+    status: Type.Literal('unavailable', {
+      description: 'No run can be accepted, because the queue takes no writes.',
+    }),
+    timestamp: HealthReportSchema.properties.timestamp,
+    version: HealthReportSchema.properties.version,
+    frontendUrl: HealthReportSchema.properties.frontendUrl,
+  },
+  { $id: 'UnhealthyReport', title: 'Health report and error object' },
+);
+
+export const TriggerPayloadSchema = Type.Object(
+  {},
+  {
+    $id: 'TriggerPayload',
+    title: 'Trigger payload',
+    additionalProperties: true,
+    description:
+      'An arbitrary JSON object; any properties are allowed. It is handed to the run byte for byte.',
+  },
+);
+
+export const TriggerParamsSchema = Type.Object({
+  slug: Type.String({
+    pattern: SLUG_PATTERN,
+    minLength: 1,
+    maxLength: SLUG_MAX_LENGTH,
+    description: 'The slug of the automation.',
+    examples: ['nightly-report'],
+  }),
+});
+
+export const RETRY_AFTER = {
+  'retry-after': { type: 'integer', minimum: 1, description: 'Seconds to wait before trying again.' },
+};
+const REQUEST_ID = {
+  'x-request-id': { type: 'string', description: 'Identifier of this request in the logs.' },
+};
+
+/** A response of the OpenAPI document: one schema, and an example of every way it can look. */
+export function jsonResponse(
+  description: string,
+  schemaId: string,
+  examples: Record<string, unknown>,
+  headers: Record<string, object> = {},
+) {
+  const values = Object.entries(examples).map(([name, value]) => [name, { value }]);
+  return {
+    description,
+    headers: { ...REQUEST_ID, ...headers },
+    content: {
+      'application/json': { schema: { $ref: `${schemaId}#` }, examples: Object.fromEntries(values) },
+    },
+  };
+}
+
+/** What any request can be answered, because it is broken or the service is. */
+export const EVERY_REQUEST_ERRORS = [
+  'bad_request',
+  'request_timeout',
+  'expectation_failed',
+  'headers_too_large',
+  'internal_error',
+] as const satisfies ErrorId[];
+
+/** The responses that the given errors make, one per status, with an example of each error. */
+export function errorResponses(...ids: ErrorId[]): Record<number, ReturnType<typeof jsonResponse>> {
+  const statuses = [...new Set(ids.map((id) => ERRORS[id].statusCode))];
+  return Object.fromEntries(
+    statuses.map((status) => {
+      const sameStatus = ids.filter((id) => ERRORS[id].statusCode === status);
+      const description = sameStatus.map((id) => `\`${id}\`: ${ERRORS[id].message}`).join(' ');
+      const examples = Object.fromEntries(sameStatus.map((id) => [id, errorBody(id)]));
+      const mayRetry = sameStatus.some((id) => 'retryAfterSeconds' in ERRORS[id]);
+      return [status, jsonResponse(description, 'ErrorObject', examples, mayRetry ? RETRY_AFTER : {})];
+    }),
+  );
+}

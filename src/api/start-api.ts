@@ -1,0 +1,78 @@
+import type { Config } from '../config.ts';
+import { withDeadline } from '../core/deadline.ts';
+import type { Logger } from '../logger.ts';
+import { connect, outageReporter } from '../store/connect.ts';
+import { createStore } from '../store/store.ts';
+import { buildApp } from './app.ts';
+import { HealthMonitor } from './health-monitor.ts';
+
+/** Connections that wait between two requests are closed this often during shutdown, in milliseconds. */
+const IDLE_SWEEP_MS = 100;
+
+export interface RunningApi {
+  /** Where it listens, such as `http://127.0.0.1:3000`. */
+  url: string;
+  /** Answers every request that was read, within `graceMs` milliseconds, and lets go of everything. Idempotent. */
+  close(graceMs: number): Promise<void>;
+}
+
+/**
+ * Starts the API process's work: listens, whether Redis is there or not.
+ *
+ * @throws when the address cannot be listened on
+ */
+export async function startApi(config: Config, redisUrl: string, logger: Logger): Promise<RunningApi> {
+  const outage = outageReporter({
+    down: (err) => logger.error({ err }, 'redis is away: triggers are answered 503 until it is back'),
+    up: () => logger.info('redis is back'),
+  });
+  const redis = connect(redisUrl, 'fail-fast', outage.onError);
+  outage.watch(redis);
+  const store = createStore(redis, config.REDIS_PREFIX, (err) => logger.warn({ err }, 'queue error'));
+  const health = new HealthMonitor(store, (from, { status, workersAlive }, err) =>
+    logger[status === 'ok' ? 'info' : 'warn']({ from, status, workersAlive, err }, 'health changed'),
+  );
+  const app = buildApp({
+    store,
+    health,
+    logger,
+    settings: {
+      bodyLimitBytes: config.BODY_LIMIT_BYTES,
+      acceptTimeoutMs: config.ACCEPT_TIMEOUT_MS,
+      maxQueuedRuns: config.MAX_QUEUED_RUNS,
+      version: config.version,
+      trustedProxies: config.TRUST_PROXY?.split(',').map((address) => address.trim()) ?? [],
+      ...(config.PUBLIC_URL !== undefined && { publicUrl: config.PUBLIC_URL }),
+      ...(config.FRONTEND_URL !== undefined && { frontendUrl: config.FRONTEND_URL }),
+    },
+  });
+
+  const release = async () => {
+    health.close();
+    await store.close();
+  };
+  let url: string;
+  try {
+    await health.start();
+    url = await app.listen({ host: config.HOST, port: config.PORT });
+  } catch (error) {
+    await release();
+    throw error;
+  }
+  logger.info({ url, version: config.version }, 'api listens');
+
+  let closing: Promise<void> | undefined;
+  return {
+    url,
+    close: (graceMs) => {
+      closing ??= (async () => {
+        const sweep = setInterval(() => app.server.closeIdleConnections(), IDLE_SWEEP_MS);
+        await withDeadline(app.close(), graceMs).catch(() => app.server.closeAllConnections());
+        clearInterval(sweep);
+        await release();
+        logger.info('api stopped');
+      })();
+      return closing;
+    },
+  };
+}

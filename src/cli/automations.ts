@@ -1,0 +1,331 @@
+import { Command } from 'commander';
+import { closest, distance } from 'fastest-levenshtein';
+import {
+  type Action,
+  type Automation,
+  type AutomationDefinition,
+  isSlug,
+  MAX_ATTEMPTS,
+  MAX_CONCURRENCY,
+  MAX_TIMEOUT_MS,
+  ON_WORKER_LOSS,
+  type OnWorkerLoss,
+  SLUG_MAX_LENGTH,
+} from '../core/automation.ts';
+import type { Store } from '../store/store.ts';
+import { type CommandContext, originFor, withStore } from './context.ts';
+import { formatDuration, formatRate, parseDuration, parseRate } from './durations.ts';
+import { CommandError, pairs, table, UsageError } from './output.ts';
+
+const DEFAULT_GRACE = '24h';
+
+/** Milliseconds. An old key that stays valid for longer than a year is not being replaced. */
+const MAX_GRACE_MS = 365 * 86_400_000;
+
+/** Two slugs that differ in more letters than this are not taken for a typo of each other. */
+const MAX_TYPOS = 3;
+
+interface CreateOptions {
+  url?: string;
+  name?: string;
+  disabled?: boolean;
+  timeout?: string;
+  attempts: string;
+  concurrency?: string;
+  rate?: string;
+  cwd?: string;
+  env: string[];
+  passEnv: string[];
+  onWorkerLoss: string;
+  quiet?: boolean;
+  json?: boolean;
+}
+
+/** `orc automations …`: create automations and look after their keys. */
+export function automationsCommand(context: CommandContext): Command {
+  const { output } = context;
+  const group = new Command('automations').description('create automations and look after their keys');
+  const collect = (value: string, previous: string[]) => [...previous, value];
+
+  group
+    .command('create')
+    .description('create an automation and issue its key, which is shown only once')
+    .argument('<slug>', 'its name in the URL: lower-case words joined by hyphens')
+    .argument('[command...]', 'after --: the program to run, and its arguments; no shell takes part')
+    .option('--url <url>', 'deliver the payload to this URL instead of running a command')
+    .option('--name <text>', 'a name for people')
+    .option('--disabled', 'create it disabled')
+    .option('--timeout <duration>', 'longest time of one attempt, such as 10m (default: RUN_TIMEOUT_MS)')
+    .option('--attempts <number>', 'how often a failing run is executed at most', '1')
+    .option('--concurrency <number>', 'how many runs may execute at the same time')
+    .option('--rate <rate>', 'how many runs are accepted, such as 60/m')
+    .option('--cwd <dir>', 'working directory of the command (default: an empty one for each attempt)')
+    .option('--env <KEY=VALUE>', 'variable for the command, stored in Redis; may be repeated', collect, [])
+    .option('--pass-env <KEY>', "variable taken from the worker's environment; may be repeated", collect, [])
+    .option('--on-worker-loss <choice>', 'when a worker dies while executing a run: rerun or fail', 'rerun')
+    .option('-q, --quiet', 'print the key and nothing else')
+    .option('--json', 'print JSON')
+    .addHelpText(
+      'after',
+      `
+Examples:
+  $ orc automations create nightly-report -- python3 /srv/report.py --format pdf
+  $ orc automations create deploy --concurrency 1 --on-worker-loss fail --cwd /srv/app -- ./deploy.sh
+  $ orc automations create forward --url https://example.com/hook --attempts 5
+  $ KEY=$(orc automations create ping --quiet -- true)`,
+    )
+    .action(async (slug: string, command: string[], options: CreateOptions) => {
+      const definition = definitionOf(slug, command, options);
+      const created = await withStore(context, ({ automations }) => automations.create(definition));
+      if (created.status === 'exists') {
+        throw new CommandError(
+          `An automation ${slug} exists already and was left as it is. Choose another slug, or delete it first: orc automations delete ${slug}`,
+        );
+      }
+      const { automation, apiKey, signingSecret } = created;
+      if (options.json) return output.json({ automation, apiKey, signingSecret });
+      if (options.quiet) {
+        output.line(apiKey);
+        if (signingSecret !== undefined) output.err(`signing secret: ${signingSecret}\n`);
+        return;
+      }
+      const origin = await originFor(context);
+      output.line(`The automation ${slug} is created${definition.enabled ? '' : ', disabled'}.\n`);
+      const secrets = pairs([
+        ['API key', output.style('bold', apiKey)],
+        ['Signing secret', signingSecret && output.style('bold', signingSecret)],
+      ]);
+      for (const line of secrets) output.line(`  ${line}`);
+      output.line('\nSave this now: it is not stored and never shown again. Start a run with\n');
+      output.line(`  ${curlLine(origin, slug, apiKey)}`);
+    });
+
+  group
+    .command('list')
+    .description('list all automations')
+    .option('--json', 'print JSON')
+    .action(async ({ json }: { json?: boolean }) => {
+      const automations = await withStore(context, (store) => store.automations.list());
+      if (json) return output.json(automations);
+      if (automations.length === 0) {
+        return output.line(
+          'There are no automations. Create one: orc automations create <slug> -- <command>',
+        );
+      }
+      const rows = automations.map(({ slug, enabled, action, name }) => [
+        slug,
+        enabled ? 'enabled' : 'disabled',
+        describeAction(action),
+        name,
+      ]);
+      const [header = '', ...lines] = table(['SLUG', 'STATE', 'ACTION', 'NAME'], rows);
+      output.line(output.style('dim', header));
+      for (const line of lines) output.line(line);
+    });
+
+  group
+    .command('show')
+    .description('show one automation')
+    .argument('<slug>')
+    .option('--json', 'print JSON')
+    .action(async (slug: string, { json }: { json?: boolean }) => {
+      const automation = await withStore(context, async (store) => {
+        const found = await store.automations.get(slug);
+        if (!found) throw await unknownSlug(store, slug);
+        const { signingSecret: _, ...shown } = found;
+        return shown;
+      });
+      if (json) return output.json(automation);
+      for (const line of describe(automation)) output.line(line);
+    });
+
+  for (const [verb, enabled] of [
+    ['enable', true],
+    ['disable', false],
+  ] as const) {
+    group
+      .command(verb)
+      .description(
+        enabled ? 'accept triggers again' : 'accept no more triggers, and execute no run that still waits',
+      )
+      .argument('<slug>')
+      .option('--json', 'print JSON')
+      .action(async (slug: string, { json }: { json?: boolean }) => {
+        await withStore(context, async (store) => {
+          if (!(await store.automations.setEnabled(slug, enabled))) throw await unknownSlug(store, slug);
+        });
+        if (json) return output.json({ slug, enabled });
+        output.line(`The automation ${slug} is ${verb}d.`);
+      });
+  }
+
+  group
+    .command('delete')
+    .description('delete an automation and its keys; its runs stay readable')
+    .argument('<slug>')
+    .option('--json', 'print JSON')
+    .action(async (slug: string, { json }: { json?: boolean }) => {
+      await withStore(context, async (store) => {
+        if (!(await store.automations.delete(slug))) throw await unknownSlug(store, slug);
+      });
+      if (json) return output.json({ slug, deleted: true });
+      output.line(`The automation ${slug} is deleted.`);
+    });
+
+  group
+    .command('rotate-key')
+    .description('issue a new key; the old one stays valid for a while')
+    .argument('<slug>')
+    .option('--grace <duration>', 'how long the old key stays valid; 0 revokes it at once', DEFAULT_GRACE)
+    .option('-q, --quiet', 'print the new key and nothing else')
+    .option('--json', 'print JSON')
+    .action(async (slug: string, options: { grace: string; quiet?: boolean; json?: boolean }) => {
+      const graceMs = parseDuration(options.grace);
+      if (graceMs > MAX_GRACE_MS) throw new UsageError('--grace is at most 365d.');
+      const { apiKey, previousKeyEndsAt } = await withStore(context, async (store) => {
+        const rotated = await store.automations.rotateKey(slug, graceMs);
+        if (rotated.status === 'not_found') throw await unknownSlug(store, slug);
+        return rotated;
+      });
+      if (options.json) return output.json({ slug, apiKey, previousKeyEndsAt });
+      if (options.quiet) return output.line(apiKey);
+      output.line(`The automation ${slug} has a new key:\n`);
+      output.line(`  ${output.style('bold', apiKey)}\n`);
+      output.line('Save it now: it is not stored and never shown again.');
+      output.line(
+        graceMs === 0
+          ? 'The old key is no longer valid.'
+          : `The old key stays valid until ${previousKeyEndsAt.toISOString()}.`,
+      );
+    });
+
+  return group;
+}
+
+/** A curl command that starts a run when it is pasted into a shell. */
+export function curlLine(origin: string, slug: string, apiKey: string, payload = '{}'): string {
+  return `curl -X POST ${origin}/orc/api/automation-triggers/${slug} -H 'x-api-key: ${apiKey}' -H 'content-type: application/json' -d '${payload}'`;
+}
+
+/** The error for a slug that does not exist, with the slug that was probably meant. */
+export async function unknownSlug(store: Store, slug: string): Promise<CommandError> {
+  const slugs = await store.automations.slugs();
+  const nearest = slugs.length > 0 ? closest(slug, slugs) : undefined;
+  const suggestion = nearest && distance(slug, nearest) <= MAX_TYPOS ? ` Did you mean ${nearest}?` : '';
+  return new CommandError(
+    `There is no automation ${JSON.stringify(slug)}.${suggestion} All of them: orc automations list`,
+  );
+}
+
+function definitionOf(slug: string, command: string[], options: CreateOptions): AutomationDefinition {
+  if (!isSlug(slug)) {
+    throw new UsageError(
+      `'${slug}' is not a slug. Use lower-case letters and digits, words joined by single hyphens, at most ${SLUG_MAX_LENGTH} characters, such as nightly-report.`,
+    );
+  }
+  if (!ON_WORKER_LOSS.includes(options.onWorkerLoss as OnWorkerLoss)) {
+    throw new UsageError(
+      `--on-worker-loss is ${ON_WORKER_LOSS.join(' or ')}, not '${options.onWorkerLoss}'.`,
+    );
+  }
+  const timeoutMs = options.timeout === undefined ? undefined : parseDuration(options.timeout);
+  if (timeoutMs !== undefined && (timeoutMs === 0 || timeoutMs > MAX_TIMEOUT_MS)) {
+    throw new UsageError('--timeout is longer than 0 and at most 7d.');
+  }
+  return {
+    slug,
+    name: options.name ?? '',
+    enabled: !options.disabled,
+    action: actionOf(command, options),
+    attempts: wholeNumber('--attempts', options.attempts, MAX_ATTEMPTS),
+    onWorkerLoss: options.onWorkerLoss as OnWorkerLoss,
+    ...(timeoutMs !== undefined && { timeoutMs }),
+    ...(options.concurrency !== undefined && {
+      concurrency: wholeNumber('--concurrency', options.concurrency, MAX_CONCURRENCY),
+    }),
+    ...(options.rate !== undefined && { rate: parseRate(options.rate) }),
+  };
+}
+
+function actionOf(command: string[], { url, cwd, env, passEnv }: CreateOptions): Action {
+  if (url !== undefined) {
+    if (command.length > 0) throw new UsageError('Give a command or --url, not both.');
+    if (cwd !== undefined || env.length > 0 || passEnv.length > 0) {
+      throw new UsageError(
+        '--cwd, --env and --pass-env are for commands; an automation with --url has none.',
+      );
+    }
+    if (!URL.canParse(url) || !/^https?:$/.test(new URL(url).protocol)) {
+      throw new UsageError(`'${url}' is not an http or https URL.`);
+    }
+    const { username, password } = new URL(url);
+    if (username !== '' || password !== '') {
+      throw new UsageError(
+        'A URL with a user name or password cannot be delivered to; receivers verify the signature instead.',
+      );
+    }
+    return { type: 'http', url };
+  }
+  if (command.length === 0) {
+    throw new UsageError(
+      'Say what it does: a command after --, such as `-- python3 report.py`, or --url <url>.',
+    );
+  }
+  for (const name of passEnv) checkVariableName('--pass-env', name);
+  const variables = env.map((assignment) => {
+    const [, name, value] = /^([^=]*)=(.*)$/s.exec(assignment) ?? [];
+    if (name === undefined || value === undefined) {
+      throw new UsageError(`--env takes KEY=VALUE, not '${assignment}'.`);
+    }
+    checkVariableName('--env', name);
+    return [name, value];
+  });
+  return {
+    type: 'command',
+    argv: command,
+    env: Object.fromEntries(variables),
+    passEnv,
+    ...(cwd !== undefined && { cwd }),
+  };
+}
+
+function checkVariableName(option: string, name: string): void {
+  if (!/^[A-Za-z_][A-Za-z0-9_]*$/.test(name))
+    throw new UsageError(`${option}: '${name}' is not a variable's name.`);
+  if (name.startsWith('ORC_'))
+    throw new UsageError(`${option}: names that begin with ORC_ are set by orc itself.`);
+}
+
+function wholeNumber(option: string, text: string, maximum: number): number {
+  if (!/^[1-9]\d{0,8}$/.test(text) || Number(text) > maximum) {
+    throw new UsageError(`${option} is a whole number from 1 to ${maximum}, not '${text}'.`);
+  }
+  return Number(text);
+}
+
+function describeAction(action: Action): string {
+  if (action.type === 'http') return action.url;
+  return action.argv.map((word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : JSON.stringify(word))).join(' ');
+}
+
+function describe(automation: Automation): string[] {
+  const { action, timeoutMs, rate, concurrency, previousKeyEndsAt } = automation;
+  const isCommand = action.type === 'command';
+  return pairs([
+    ['slug', automation.slug],
+    ['name', automation.name || undefined],
+    ['state', automation.enabled ? 'enabled' : 'disabled'],
+    [isCommand ? 'command' : 'url', describeAction(action)],
+    ['directory', isCommand ? (action.cwd ?? 'an empty one for each attempt') : undefined],
+    ['variables', isCommand ? Object.keys(action.env).join(' ') || undefined : undefined],
+    ['passed on', isCommand ? action.passEnv.join(' ') || undefined : undefined],
+    ['timeout', timeoutMs === undefined ? 'as RUN_TIMEOUT_MS says' : formatDuration(timeoutMs)],
+    ['attempts', String(automation.attempts)],
+    ['concurrency', concurrency === undefined ? 'no limit' : String(concurrency)],
+    ['rate', rate ? formatRate(rate) : 'no limit'],
+    ['worker loss', automation.onWorkerLoss],
+    ['created', automation.createdAt.toISOString()],
+    ['key issued', automation.keyCreatedAt.toISOString()],
+    ['old key ends', previousKeyEndsAt?.toISOString()],
+  ]);
+}

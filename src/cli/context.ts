@@ -1,0 +1,75 @@
+import type { Config } from '../config.ts';
+import { withDeadline } from '../core/deadline.ts';
+import { findLocalState } from '../local/local-state.ts';
+import type { Store } from '../store/store.ts';
+import { CommandError, type Output } from './output.ts';
+
+/** What every command works with. */
+export interface CommandContext {
+  /** Reads the environment when a command needs it, so that `--help` works in any. */
+  config(): Config;
+  output: Output;
+  /** Directory in which the command was typed. */
+  directory: string;
+}
+
+/** A Redis that does not answer within this time is taken for one that cannot be used, in milliseconds. */
+const REDIS_DEADLINE_MS = 5000;
+
+/**
+ * The Redis to work with: REDIS_URL, or that of a running `orc local`.
+ *
+ * @throws CommandError when there is neither, or REDIS_URL is no URL
+ */
+export async function redisUrlOf({ config, directory }: CommandContext): Promise<string> {
+  const url = config().REDIS_URL ?? (await findLocalState(directory))?.redisUrl;
+  if (url === undefined) {
+    throw new CommandError('No Redis to work with: start `orc local` in this folder, or set REDIS_URL.');
+  }
+  if (!url.startsWith('/') && !URL.canParse(url)) {
+    throw new CommandError(
+      'REDIS_URL is not a valid URL. In a password, characters such as / and # are written %2F and %23.',
+    );
+  }
+  return url;
+}
+
+/** The origin under which the API can be reached, as far as this machine knows. */
+export async function originFor({ config, directory }: CommandContext): Promise<string> {
+  const { PUBLIC_URL, HOST, PORT } = config();
+  const url = PUBLIC_URL ?? (await findLocalState(directory))?.apiUrl ?? `http://${HOST}:${PORT}`;
+  return url.replace(/\/$/, '');
+}
+
+/**
+ * Opens the store for one command and closes it afterwards.
+ *
+ * @throws CommandError when Redis cannot be reached
+ */
+export async function withStore<T>(context: CommandContext, use: (store: Store) => Promise<T>): Promise<T> {
+  const url = await redisUrlOf(context);
+  // Loaded when it is needed, like all that takes long to load, so that `--help` and typing errors are answered at once.
+  const { connect, withoutPassword } = await import('../store/connect.ts');
+  const { createStore } = await import('../store/store.ts');
+  let lastError: Error | undefined;
+  const redis = connect(url, 'one-shot', (error) => {
+    lastError = error;
+  });
+  const store = createStore(redis, context.config().REDIS_PREFIX, () => undefined);
+  try {
+    await withDeadline(redis.ping(), REDIS_DEADLINE_MS);
+  } catch (error) {
+    // Disconnecting what has ended would keep the process alive for a while.
+    if (redis.status !== 'end') redis.disconnect();
+    const reason = (lastError ?? (error as Error)).message;
+    throw new CommandError(
+      `Redis at ${withoutPassword(url)} cannot be used: ${reason}. Check that it runs and that REDIS_URL is right.`,
+      { cause: error },
+    );
+  }
+  try {
+    return await use(store);
+  } finally {
+    await store.close();
+  }
+}

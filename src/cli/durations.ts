@@ -1,0 +1,50 @@
+import type { RateLimit } from '../core/automation.ts';
+import { UsageError } from './output.ts';
+
+const UNITS_MS = { ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 } as const;
+type Unit = keyof typeof UNITS_MS;
+
+/**
+ * Reads a duration such as `90s`, `10m` or `24h`; `0` needs no unit.
+ *
+ * @returns milliseconds
+ * @throws UsageError
+ */
+export function parseDuration(text: string): number {
+  const [, amount, unit] = /^(\d+(?:\.\d+)?)(ms|s|m|h|d)$/.exec(text) ?? [];
+  if (text === '0') return 0;
+  if (amount === undefined || unit === undefined) {
+    throw new UsageError(
+      `'${text}' is not a duration. Write a number with a unit: 500ms, 90s, 10m, 24h, 7d.`,
+    );
+  }
+  return Math.round(Number(amount) * UNITS_MS[unit as Unit]);
+}
+
+/**
+ * Reads a rate such as `60/m`: how many in one second, minute, hour or day.
+ *
+ * @throws UsageError
+ */
+export function parseRate(text: string): RateLimit {
+  const [, limit, unit] = /^([1-9]\d*)\/(s|m|h|d)$/.exec(text) ?? [];
+  if (limit === undefined || unit === undefined) {
+    throw new UsageError(`'${text}' is not a rate. Write a number per s, m, h or d: 5/s, 60/m, 1000/d.`);
+  }
+  return { limit: Number(limit), windowMs: UNITS_MS[unit as Unit] };
+}
+
+/** A duration for people: `45 ms`, `1.2 s`, `3 min 5 s`, `2 h 4 min`. */
+export function formatDuration(ms: number): string {
+  if (ms < 1000) return `${Math.round(ms)} ms`;
+  if (ms < 60_000) return `${(ms / 1000).toFixed(1)} s`;
+  const minutes = Math.floor(ms / 60_000);
+  if (minutes < 60) return `${minutes} min ${Math.floor((ms % 60_000) / 1000)} s`;
+  return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+}
+
+/** A rate as it is written on the command line. */
+export function formatRate({ limit, windowMs }: RateLimit): string {
+  const unit = Object.entries(UNITS_MS).find(([, ms]) => ms === windowMs)?.[0];
+  return `${limit}/${unit ?? `${windowMs}ms`}`;
+}

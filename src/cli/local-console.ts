@@ -1,0 +1,33 @@
+import type { LogRecord } from '../local/child.ts';
+import { formatDuration } from './durations.ts';
+import type { Output } from './output.ts';
+
+/** A line longer than this would wrap in most terminals. */
+const MAX_OUTPUT_LENGTH = 120;
+
+/** One readable line for a run that has ended or anything that needs attention; undefined for the rest. */
+export function formatRecord(
+  record: LogRecord,
+  printed: string | undefined,
+  output: Output,
+): string | undefined {
+  const { msg, level, time } = record;
+  const clock = output.style('dim', String(time).slice(11, 19));
+  if (msg === 'run ended') {
+    const { runId, automation, status, durationMs, message } = record;
+    const isSuccess = status === 'succeeded';
+    const mark = isSuccess ? output.style('green', '✔') : output.style('red', '✖');
+    const took = formatDuration(Number(durationMs));
+    const detail = isSuccess ? printed?.slice(0, MAX_OUTPUT_LENGTH) : String(message);
+    return `${clock} ${mark} ${automation} ${status} in ${took}  ${output.style('dim', String(runId))}${detail ? `  ${detail}` : ''}`;
+  }
+  if (msg === 'request' && record['error'] !== undefined) {
+    const { method, path, statusCode, error } = record;
+    return `${clock} ${output.style('yellow', '!')} ${method} ${path} was answered ${statusCode} ${error}`;
+  }
+  if (level === 'warn' || level === 'error' || level === 'fatal') {
+    const cause = (record['err'] as { message?: string } | undefined)?.message;
+    return `${clock} ${output.style('yellow', '!')} ${record['process']}: ${msg}${cause ? ` (${cause})` : ''}`;
+  }
+  return undefined;
+}

@@ -1,0 +1,104 @@
+import closeWithGrace from 'close-with-grace';
+import { Command } from 'commander';
+import { processEnvironment } from '../config.ts';
+import type { RunningLocal } from '../local/start-local.ts';
+import { curlLine } from './automations.ts';
+import type { CommandContext } from './context.ts';
+import { formatRecord } from './local-console.ts';
+import type { Output } from './output.ts';
+import { LAST_RESORT_MS } from './processes.ts';
+
+/** `orc local`: everything on this machine. */
+export function localCommand(context: CommandContext): Command {
+  const { output } = context;
+  return new Command('local')
+    .description('run everything on this machine: a private Redis, the API and a worker; data in .orc')
+    .action(async () => {
+      const config = context.config();
+      let failure: string | undefined;
+      // A Ctrl-C that comes while things are being started ends them as soon as they are.
+      const { close, uninstall } = closeWithGrace(
+        { delay: config.SHUTDOWN_GRACE_MS + LAST_RESORT_MS, logger: false, skip: ['SIGINT'] },
+        async ({ err }) => {
+          if (err) output.err(`orc: ${err.stack ?? err.message}\n`);
+          output.line('\nStopping: runs in progress may finish. Ctrl-C again stops them.');
+          const started = await starting.catch(() => undefined);
+          await started?.close();
+          output.line('Stopped. The data stays in .orc/.');
+          // A rejection is how close-with-grace is told of the exit code 1.
+          if (failure !== undefined) throw new Error(failure);
+        },
+      );
+      onInterrupt(() => void close());
+      const starting = import('../local/start-local.ts').then(({ startLocal }) =>
+        startLocal({
+          config,
+          env: processEnvironment(),
+          directory: context.directory,
+          report: (message) => output.line(message),
+          onRecord: (record, printed) => {
+            const line = formatRecord(record, printed, output);
+            if (line !== undefined) output.line(line);
+          },
+        }),
+      );
+      const running = await starting.catch((error) => {
+        uninstall();
+        throw error;
+      });
+      void running.failed.then((how) => {
+        output.err(`orc: ${how} Everything else is stopped too.\n`);
+        failure = how;
+        return close();
+      });
+
+      for (const line of welcome(running, output)) output.line(line);
+    });
+}
+
+/** What to do next, for somebody who has never seen it before or comes back to it. */
+function welcome({ apiUrl, hello }: RunningLocal, output: Output): string[] {
+  const first = hello
+    ? [
+        'The automation hello is created. Its API key, shown only this once:',
+        '',
+        `  ${output.style('bold', hello.apiKey)}`,
+        '',
+        'Start a run:',
+        '',
+        `  ${curlLine(apiUrl, 'hello', hello.apiKey, '{"name":"world"}')}`,
+        '',
+      ]
+    : [
+        'Your automations:         npx orc automations list',
+        'A new key for one:        npx orc automations rotate-key <slug>',
+      ];
+  return [
+    '',
+    `orc runs at ${output.style('bold', apiUrl)}`,
+    '',
+    ...first,
+    'What a run printed:       npx orc runs logs <runId>',
+    'An automation of yours:   npx orc automations create my-script -- ./my-script.sh',
+    `Documentation:            ${apiUrl}/`,
+    'Ctrl-C stops everything; the data stays in .orc/.',
+    '',
+  ];
+}
+
+/** Two interrupts closer together than this, in milliseconds, are one Ctrl-C: npm passes on what the terminal sent. */
+const SAME_INTERRUPT_MS = 500;
+
+/** Calls `stop` at the first Ctrl-C, and has the next one end the process at once. */
+function onInterrupt(stop: () => void): void {
+  let firstAt: number | undefined;
+  process.on('SIGINT', () => {
+    if (firstAt === undefined) {
+      firstAt = Date.now();
+      stop();
+    } else if (Date.now() - firstAt > SAME_INTERRUPT_MS) {
+      // While closing, close-with-grace takes any other signal for the order to end at once.
+      process.kill(process.pid, 'SIGTERM');
+    }
+  });
+}

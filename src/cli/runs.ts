@@ -1,0 +1,195 @@
+import { StringDecoder } from 'node:string_decoder';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { Command } from 'commander';
+import { isTerminal, RUN_STATUSES, type Run, type RunStatus } from '../core/run.ts';
+import type { RunLogEntry } from '../store/run-log.ts';
+import type { Store } from '../store/store.ts';
+import { unknownSlug } from './automations.ts';
+import { type CommandContext, withStore } from './context.ts';
+import { formatDuration } from './durations.ts';
+import { CommandError, type Output, pairs, table, UsageError } from './output.ts';
+
+/** `--follow` looks for more this often, in milliseconds. */
+const FOLLOW_INTERVAL_MS = 200;
+
+const STATUS_STYLES: Readonly<Record<RunStatus, 'dim' | 'cyan' | 'yellow' | 'green' | 'red'>> = {
+  queued: 'dim',
+  running: 'cyan',
+  retrying: 'yellow',
+  succeeded: 'green',
+  failed: 'red',
+  timed_out: 'red',
+  cancelled: 'yellow',
+};
+
+/** `orc runs …`: see what was accepted and how it went. */
+export function runsCommand(context: CommandContext): Command {
+  const { output } = context;
+  const group = new Command('runs').description('see what was accepted and how it went');
+
+  group
+    .command('list')
+    .description('list runs, the newest first')
+    .option('--automation <slug>', 'only runs of this automation')
+    .option('--status <status>', `only runs with this status: ${RUN_STATUSES.join(', ')}`)
+    .option('--limit <number>', 'how many at most', '20')
+    .option('--json', 'print JSON')
+    .action(async (options: { automation?: string; status?: string; limit: string; json?: boolean }) => {
+      const filter = filterOf(options);
+      const runs = await withStore(context, async (store) => {
+        const found = await store.runs.list(filter);
+        // No runs may mean a typo; a deleted automation's runs are still there to be listed.
+        const { automation } = filter;
+        if (found.length === 0 && automation !== undefined && !(await store.automations.get(automation))) {
+          throw await unknownSlug(store, automation);
+        }
+        return found;
+      });
+      if (options.json) return output.json(runs);
+      if (runs.length === 0) return output.line('There are no such runs.');
+      const rows = runs.map((run) => [
+        run.id,
+        run.automation,
+        run.status,
+        run.acceptedAt.toISOString(),
+        durationOf(run) ?? '',
+        run.outcome?.message ?? '',
+      ]);
+      const [header = '', ...lines] = table(
+        ['RUN', 'AUTOMATION', 'STATUS', 'ACCEPTED', 'TOOK', 'RESULT'],
+        rows,
+      );
+      output.line(output.style('dim', header));
+      lines.forEach((line, index) => {
+        const status = runs[index]?.status ?? 'queued';
+        output.line(line.replace(` ${status} `, ` ${output.style(STATUS_STYLES[status], status)} `));
+      });
+    });
+
+  group
+    .command('show')
+    .description('show one run')
+    .argument('<runId>')
+    .option('--json', 'print JSON')
+    .action(async (runId: string, { json }: { json?: boolean }) => {
+      const run = await withStore(context, (store) => getRun(store, runId));
+      if (json) return output.json(run);
+      for (const line of describe(run, output)) output.line(line);
+    });
+
+  group
+    .command('logs')
+    .description(
+      "print what a run's attempts printed: their output to standard output, the rest to standard error",
+    )
+    .argument('<runId>')
+    .option('-f, --follow', 'go on until the run has ended')
+    .option('--json', 'print one JSON object a line, with time, attempt and source')
+    .action(async (runId: string, options: { follow?: boolean; json?: boolean }) => {
+      await withStore(context, (store) => printLogs(store, runId, options, output));
+    });
+
+  return group;
+}
+
+function filterOf(options: { automation?: string; status?: string; limit: string }) {
+  const status = RUN_STATUSES.find((each) => each === options.status);
+  if (options.status !== undefined && status === undefined) {
+    throw new UsageError(`'${options.status}' is not a status. There are: ${RUN_STATUSES.join(', ')}.`);
+  }
+  if (!/^[1-9]\d{0,3}$/.test(options.limit)) {
+    throw new UsageError(`--limit is a whole number from 1 to 9999, not '${options.limit}'.`);
+  }
+  return {
+    limit: Number(options.limit),
+    ...(status !== undefined && { status }),
+    ...(options.automation !== undefined && { automation: options.automation }),
+  };
+}
+
+async function getRun(store: Store, runId: string): Promise<Run> {
+  const run = await store.runs.get(runId);
+  if (!run) {
+    throw new CommandError(
+      `There is no run ${JSON.stringify(runId)}. Runs that ended are kept for RUN_RETENTION_DAYS. The latest: orc runs list`,
+    );
+  }
+  return run;
+}
+
+async function printLogs(
+  store: Store,
+  runId: string,
+  { follow, json }: { follow?: boolean; json?: boolean },
+  output: Output,
+): Promise<void> {
+  let position: string | undefined;
+  const printed: Printed = { offsets: new Map(), decoders: new Map() };
+  for (;;) {
+    // The status comes first: what a run that has ended printed is all there.
+    const run = await getRun(store, runId);
+    for (;;) {
+      const { entries, position: next } = await store.runLogs.read(runId, position);
+      if (entries.length === 0) break;
+      position = next;
+      for (const entry of entries) printEntry(entry, printed, json ?? false, output);
+    }
+    if (!follow || isTerminal(run.status)) return;
+    await sleep(FOLLOW_INTERVAL_MS);
+  }
+}
+
+/** What is printed of a log already, as far as the entries to come need it. */
+interface Printed {
+  /** Where each attempt's next entry begins if nothing was cut out before it. */
+  offsets: Map<number, number>;
+  /** An entry may end in the middle of a character, whose rest begins the next one of that attempt and source. */
+  decoders: Map<string, StringDecoder>;
+}
+
+function printEntry(entry: RunLogEntry, { offsets, decoders }: Printed, json: boolean, output: Output): void {
+  const { time, attempt, source, offset, data } = entry;
+  const cut = offset - (offsets.get(attempt) ?? 0);
+  offsets.set(attempt, offset + data.length);
+  if (json) {
+    if (cut > 0) {
+      output.out(`${JSON.stringify({ attempt, cutBytes: cut })}\n`);
+      decoders.clear();
+    }
+    const decoder = decoders.get(`${attempt} ${source}`) ?? new StringDecoder('utf8');
+    decoders.set(`${attempt} ${source}`, decoder);
+    output.out(`${JSON.stringify({ time, attempt, source, text: decoder.write(data) })}\n`);
+    return;
+  }
+  if (cut > 0) output.err(`\norc: ${cut} bytes of output were cut out here\n`);
+  if (source === 'stdout') output.out(data);
+  else if (source === 'stderr') output.err(data);
+  else output.err(data.toString('utf8').replace(/^(?=.)/gm, 'orc: '));
+}
+
+function durationOf({ startedAt, endedAt, status }: Run): string | undefined {
+  if (!startedAt || status === 'queued') return undefined;
+  return formatDuration((endedAt ?? new Date()).getTime() - startedAt.getTime());
+}
+
+function describe(run: Run, output: Output): string[] {
+  const { outcome } = run;
+  return pairs([
+    ['run', run.id],
+    ['automation', run.automation],
+    ['status', output.style(STATUS_STYLES[run.status], run.status)],
+    ['result', outcome?.message],
+    ['reason', outcome?.reason],
+    ['exit code', outcome?.exitCode === undefined ? undefined : String(outcome.exitCode)],
+    ['signal', outcome?.signal],
+    ['HTTP status', outcome?.httpStatus === undefined ? undefined : String(outcome.httpStatus)],
+    ['attempt', `${run.attempt} (failures are tried ${run.maxAttempts} times at most)`],
+    ['accepted', run.acceptedAt.toISOString()],
+    ['started', run.startedAt?.toISOString()],
+    ['ended', run.endedAt?.toISOString()],
+    ['took', durationOf(run)],
+    ['worker', run.worker],
+    ['payload', `${run.payloadBytes} bytes`],
+    ['request', run.requestId],
+  ]);
+}

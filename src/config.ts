@@ -1,0 +1,162 @@
+import { readFileSync } from 'node:fs';
+import { type Static, Type } from '@sinclair/typebox';
+import { envSchema } from 'env-schema';
+import { MAX_TIMEOUT_MS } from './core/automation.ts';
+
+/** Every environment variable orc reads. The README's table is held against this schema by a test. */
+export const ConfigSchema = Type.Object({
+  HOST: Type.String({
+    default: '127.0.0.1',
+    minLength: 1,
+    description: 'Address the API listens on. `0.0.0.0` for all interfaces',
+  }),
+  PORT: Type.Integer({ default: 3000, minimum: 0, maximum: 65_535, description: 'Port the API listens on' }),
+  PUBLIC_URL: Type.Optional(
+    Type.String({
+      pattern: '^https?://[^/?#@\\s]+/?$',
+      description:
+        'Origin under which callers reach the API, for links and documents. Default: taken from the request',
+    }),
+  ),
+  FRONTEND_URL: Type.Optional(
+    Type.String({
+      pattern: '^https?://[^/?#@\\s]+/?$',
+      description: 'Origin of the web client, shown in the health report',
+    }),
+  ),
+  REDIS_URL: Type.Optional(
+    Type.String({
+      pattern: '^(rediss?://.+|/.+)$',
+      description:
+        '`redis://`, `rediss://` or the path of a Unix socket. Default: the Redis of a running `orc local`',
+    }),
+  ),
+  REDIS_PREFIX: Type.String({
+    default: 'orc',
+    pattern: '^[A-Za-z0-9_-]{1,64}$',
+    description: 'Separates installations that share a Redis; every key begins with it in braces',
+  }),
+  LOG_LEVEL: Type.Union(
+    (['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'] as const).map((level) =>
+      Type.Literal(level),
+    ),
+    { default: 'info', description: '`trace`, `debug`, `info`, `warn`, `error`, `fatal` or `silent`' },
+  ),
+  TRUST_PROXY: Type.Optional(
+    Type.String({
+      pattern: '^[0-9A-Fa-f.:/, ]+$',
+      description:
+        'Addresses or networks of reverse proxies whose `X-Forwarded-*` headers count, comma-separated',
+    }),
+  ),
+  BODY_LIMIT_BYTES: Type.Integer({
+    default: 262_144,
+    minimum: 1,
+    maximum: 67_108_864,
+    description: 'Largest request body, in bytes',
+  }),
+  ACCEPT_TIMEOUT_MS: Type.Integer({
+    default: 2000,
+    minimum: 50,
+    maximum: 60_000,
+    description: 'Longest time Redis may take to accept a run before the API answers 503, in milliseconds',
+  }),
+  MAX_QUEUED_RUNS: Type.Integer({
+    default: 100_000,
+    minimum: 1,
+    description: 'Runs that may wait at the same time; more are answered 503 `queue_full`',
+  }),
+  WORKER_CONCURRENCY: Type.Integer({
+    default: 10,
+    minimum: 1,
+    maximum: 1000,
+    description: 'Runs one worker executes at the same time',
+  }),
+  RUN_TIMEOUT_MS: Type.Integer({
+    default: 600_000,
+    minimum: 100,
+    maximum: MAX_TIMEOUT_MS,
+    description:
+      'Longest time of one attempt, unless the automation has its own `--timeout`, in milliseconds',
+  }),
+  RUN_RETENTION_DAYS: Type.Number({
+    default: 7,
+    exclusiveMinimum: 0,
+    maximum: 365,
+    description: 'Days that ended runs and their logs are kept',
+  }),
+  SHUTDOWN_GRACE_MS: Type.Integer({
+    default: 10_000,
+    minimum: 100,
+    maximum: 3_600_000,
+    description: 'Time for requests and runs in progress to finish after SIGTERM, in milliseconds',
+  }),
+  ORC_VERSION: Type.Optional(
+    Type.String({
+      minLength: 1,
+      description: 'Version shown in the health report. Default: the one of the package',
+    }),
+  ),
+});
+
+export type Config = Readonly<Omit<Static<typeof ConfigSchema>, 'ORC_VERSION'> & { version: string }>;
+
+/** The environment is wrong; the message lists every problem, and no value. */
+export class ConfigError extends Error {
+  override name = 'ConfigError';
+}
+
+/**
+ * Reads and checks the environment.
+ *
+ * @throws ConfigError naming every variable that is wrong and what is expected of it
+ */
+export function readConfig(env: NodeJS.ProcessEnv = process.env): Config {
+  // A variable that is set to nothing, as compose files and CI systems do, counts as not set.
+  const data = Object.fromEntries(
+    Object.keys(ConfigSchema.properties).flatMap((name) => (env[name] ? [[name, env[name]]] : [])),
+  );
+  try {
+    const { ORC_VERSION, ...values } = envSchema<Static<typeof ConfigSchema>>({
+      schema: structuredClone(ConfigSchema),
+      data,
+      env: false,
+    });
+    return Object.freeze({ ...values, version: ORC_VERSION ?? packageVersion() });
+  } catch (error) {
+    if (!(error instanceof Error && 'errors' in error)) throw error;
+    throw new ConfigError(describeProblems(error.errors as ValidationProblem[]), { cause: error });
+  }
+}
+
+/** The process's environment, for those who hand parts of it to child processes. */
+export function processEnvironment(): Readonly<NodeJS.ProcessEnv> {
+  return process.env;
+}
+
+interface ValidationProblem {
+  instancePath: string;
+  keyword: string;
+  message?: string;
+}
+
+/** One line a variable: what is wrong where words can say it (not a pattern), and what the variable is for. */
+function describeProblems(problems: ValidationProblem[]): string {
+  const lines = new Map<string, string>();
+  for (const { instancePath, keyword, message } of problems) {
+    const name = instancePath.slice(1);
+    const isReadable = !['pattern', 'const', 'anyOf'].includes(keyword);
+    const properties: Record<string, { description?: string }> = ConfigSchema.properties;
+    lines.set(name, `  ${name} ${isReadable ? message : 'is not usable'}: ${properties[name]?.description}.`);
+  }
+  return `The environment has ${lines.size === 1 ? 'a problem' : `${lines.size} problems`}:\n${[...lines.values()].join('\n')}`;
+}
+
+let cachedVersion: string | undefined;
+
+function packageVersion(): string {
+  cachedVersion ??= (
+    JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8')) as { version: string }
+  ).version;
+  return cachedVersion;
+}

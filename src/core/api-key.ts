@@ -1,0 +1,75 @@
+import { createHash, randomBytes, timingSafeEqual } from 'node:crypto';
+import { crc32 } from 'node:zlib';
+
+const PREFIX = 'orc_';
+const SECRET_BYTES = 32;
+/** 62^43 > 2^256, so 43 characters hold every 256-bit secret. */
+const SECRET_LENGTH = 43;
+/** 62^6 > 2^32, so 6 characters hold every CRC-32. */
+const CHECKSUM_LENGTH = 6;
+const ALPHABET = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz';
+const KEY_LENGTH = PREFIX.length + SECRET_LENGTH + CHECKSUM_LENGTH;
+const keyExpression = new RegExp(`^${PREFIX}[0-9A-Za-z]{${SECRET_LENGTH + CHECKSUM_LENGTH}}$`);
+
+/** Finds API keys inside other text, for redaction. */
+export const API_KEY_IN_TEXT = new RegExp(`${PREFIX}[0-9A-Za-z]{${SECRET_LENGTH + CHECKSUM_LENGTH}}`, 'g');
+
+/** Makes a new API key: `orc_`, 256 random bits in base62 and a CRC-32 that lets scanners and typos be recognised. */
+export function mintApiKey(): string {
+  const secret = toBase62(BigInt(`0x${randomBytes(SECRET_BYTES).toString('hex')}`), SECRET_LENGTH);
+  return PREFIX + secret + checksum(secret);
+}
+
+/** Whether a string has the form and the checksum of an API key. Says nothing about whether such a key was ever issued. */
+export function isWellFormedApiKey(value: string): boolean {
+  if (value.length !== KEY_LENGTH || !keyExpression.test(value)) return false;
+  const secret = value.slice(PREFIX.length, PREFIX.length + SECRET_LENGTH);
+  return value.endsWith(checksum(secret));
+}
+
+/**
+ * The only form in which a key is stored: SHA-256, hexadecimal. A key carries 256 random bits, so that a slow
+ * password hash would add cost and no safety.
+ */
+export function hashApiKey(key: string): string {
+  return createHash('sha256').update(key).digest('hex');
+}
+
+export interface StoredKeys {
+  currentHash: string;
+  previousHash?: string;
+  /** Milliseconds since the epoch. */
+  previousEndsAt?: number;
+}
+
+/** Compared against when an automation does not exist, so that an unknown slug costs the same work as a wrong key. */
+const NO_KEYS: StoredKeys = { currentHash: '0'.repeat(64) };
+
+/**
+ * Whether a presented key is the current one, or the previous one before its end. Both comparisons are always made,
+ * in constant time.
+ *
+ * @param stored the automation's keys, or undefined when there is no such automation
+ * @param now milliseconds since the epoch
+ */
+export function verifyApiKey(key: string, stored: StoredKeys | undefined, now: number): boolean {
+  const presented = hashApiKey(key);
+  const { currentHash, previousHash = NO_KEYS.currentHash, previousEndsAt = 0 } = stored ?? NO_KEYS;
+  const isCurrent = equalsInConstantTime(presented, currentHash);
+  const isPrevious = equalsInConstantTime(presented, previousHash);
+  return isCurrent || (isPrevious && now < previousEndsAt);
+}
+
+function equalsInConstantTime(left: string, right: string): boolean {
+  return left.length === right.length && timingSafeEqual(Buffer.from(left), Buffer.from(right));
+}
+
+function checksum(secret: string): string {
+  return toBase62(BigInt(crc32(secret)), CHECKSUM_LENGTH);
+}
+
+function toBase62(value: bigint, length: number): string {
+  let digits = '';
+  for (let rest = value; digits.length < length; rest /= 62n) digits = ALPHABET[Number(rest % 62n)] + digits;
+  return digits;
+}

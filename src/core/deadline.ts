@@ -1,0 +1,21 @@
+/** The time for something was over before it was done; it may still get done. */
+export class DeadlineError extends Error {
+  override name = 'DeadlineError';
+}
+
+/**
+ * Waits for a promise, but not for longer than `ms` milliseconds.
+ *
+ * @throws DeadlineError when the time is over; what the promise does later is ignored
+ */
+export async function withDeadline<T>(promise: Promise<T>, ms: number): Promise<T> {
+  let timer: NodeJS.Timeout | undefined;
+  const deadline = new Promise<never>((_, reject) => {
+    timer = setTimeout(() => reject(new DeadlineError(`not done within ${ms} ms`)), Math.max(ms, 0));
+  });
+  try {
+    return await Promise.race([promise, deadline]);
+  } finally {
+    clearTimeout(timer);
+  }
+}

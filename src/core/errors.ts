@@ -1,0 +1,159 @@
+/** One kind of error that the API can answer. */
+export interface ErrorDefinition {
+  statusCode: number;
+  /** What is wrong, in one or two sentences. */
+  message: string;
+  /** What resolves it, naming the resource that does. */
+  hint: string;
+  /** Value of the `Retry-After` header, in seconds. */
+  retryAfterSeconds?: number;
+}
+
+const KEY_HINT =
+  'Keys belong to one automation and are shown once, when it is created; an operator issues a new one with `orc automations rotate-key <slug>`.';
+const OPENAPI_HINT = 'The two endpoints, their methods and their bodies are described in /openapi.json.';
+
+/** Every error of the public API, by the identifier that stands in its `error` field. */
+export const ERRORS = {
+  missing_api_key: {
+    statusCode: 401,
+    message: 'The x-api-key header is missing.',
+    hint: `Send the automation's key in the request header x-api-key. ${KEY_HINT}`,
+  },
+  invalid_api_key: {
+    statusCode: 401,
+    message: 'The API key does not match this automation.',
+    hint: `Check the slug and the key, which belong together. ${KEY_HINT}`,
+  },
+  automation_disabled: {
+    statusCode: 403,
+    message: 'The automation is disabled, so that it was not run.',
+    hint: 'An operator enables it in the automations screen or with `orc automations enable <slug>`.',
+  },
+  invalid_json: {
+    statusCode: 400,
+    message: 'The request body is not valid JSON in UTF-8.',
+    hint: 'Send one JSON object, or no body at all; examples are in /openapi.json.',
+  },
+  invalid_payload: {
+    statusCode: 400,
+    message: 'The request body is JSON, but not an object.',
+    hint: 'Wrap the value in an object, such as {"value": …}, or send no body at all.',
+  },
+  bad_request: {
+    statusCode: 400,
+    message: 'The request is not valid HTTP/1.1.',
+    hint: `Check the request line, the headers and the length of the body. ${OPENAPI_HINT}`,
+  },
+  not_found: {
+    statusCode: 404,
+    message: 'There is nothing at this path.',
+    hint: 'The public paths are listed in /llms.txt and described in /openapi.json.',
+  },
+  method_not_allowed: {
+    statusCode: 405,
+    message: 'This path does not answer that method.',
+    hint: `The Allow response header lists the methods it answers. ${OPENAPI_HINT}`,
+  },
+  request_timeout: {
+    statusCode: 408,
+    message: 'The request did not arrive completely in time.',
+    hint: 'Send the headers and the body without pauses; nothing was accepted, so that sending it again is safe.',
+  },
+  payload_too_large: {
+    statusCode: 413,
+    message: 'The request body is larger than this service accepts.',
+    hint: 'Send less, or a link to the data; the limit is the maximum stated at the request body in /openapi.json.',
+  },
+  uri_too_long: {
+    statusCode: 414,
+    message: 'The request target is longer than this service accepts.',
+    hint: `Put data into the JSON body instead of the URL. ${OPENAPI_HINT}`,
+  },
+  unsupported_media_type: {
+    statusCode: 415,
+    message: 'The request body is not declared as JSON.',
+    hint: "Add the request header content-type: application/json (curl: -H 'content-type: application/json').",
+  },
+  unsupported_content_encoding: {
+    statusCode: 415,
+    message: 'The request body is compressed or encoded, which this service does not accept.',
+    hint: 'Send the JSON as it is, without a content-encoding header.',
+  },
+  expectation_failed: {
+    statusCode: 417,
+    message: 'The Expect header asks for something this service does not do.',
+    hint: 'Leave the Expect header out, or send Expect: 100-continue.',
+  },
+  rate_limited: {
+    statusCode: 429,
+    message: 'This automation has accepted as many runs as its rate limit allows.',
+    hint: 'Wait as long as the Retry-After response header says; an operator sets the limit with the --rate option of `orc automations create`.',
+    retryAfterSeconds: 1,
+  },
+  headers_too_large: {
+    statusCode: 431,
+    message: 'The request headers are larger than this service accepts.',
+    hint: `Send fewer or shorter headers; only x-api-key and content-type are needed. ${OPENAPI_HINT}`,
+  },
+  internal_error: {
+    statusCode: 500,
+    message: 'The service failed to handle the request.',
+    hint: 'Try again; if it persists, give the x-request-id response header to an operator, who finds the cause in the log.',
+  },
+  queue_unavailable: {
+    statusCode: 503,
+    message: 'The queue is not available, so that nothing was accepted.',
+    hint: 'Try again after the seconds in the Retry-After response header; /orc/health says when the queue is back.',
+    retryAfterSeconds: 2,
+  },
+  queue_full: {
+    statusCode: 503,
+    message: 'As many runs are waiting as this service holds; this one was not accepted.',
+    hint: 'Try again after the seconds in the Retry-After response header; an operator adds workers or raises MAX_QUEUED_RUNS.',
+    retryAfterSeconds: 5,
+  },
+  shutting_down: {
+    statusCode: 503,
+    message: 'This process is shutting down; the request was not handled.',
+    hint: 'Try again; another process answers, or this one after its restart. /orc/health says when.',
+    retryAfterSeconds: 1,
+  },
+} as const satisfies Record<string, ErrorDefinition>;
+
+export type ErrorId = keyof typeof ERRORS;
+
+/** The error object of the contract (spec.md, "Errors"). */
+export interface ErrorBody {
+  statusCode: number;
+  error: ErrorId;
+  message: string;
+  hint: string;
+}
+
+export function errorBody(id: ErrorId, message: string = ERRORS[id].message): ErrorBody {
+  const { statusCode, hint } = ERRORS[id];
+  return { statusCode, error: id, message, hint };
+}
+
+/**
+ * Message of a `queue_unavailable` that came too late to be sure: the run was on its way to Redis when the time for
+ * accepting it was over.
+ */
+export const UNCONFIRMED_MESSAGE =
+  'The queue did not confirm the run in time; the run may have been accepted, or not.';
+
+/** An error of the catalogue, thrown by its identifier. The `cause` is for the log and never reaches the client. */
+export class ApiError extends Error {
+  override name = 'ApiError';
+  readonly id: ErrorId;
+  /** Value of the `Retry-After` header, where the answer carries one. */
+  readonly retryAfterSeconds: number | undefined;
+
+  constructor(id: ErrorId, options: { message?: string; cause?: unknown; retryAfterSeconds?: number } = {}) {
+    const definition: ErrorDefinition = ERRORS[id];
+    super(options.message ?? definition.message, { cause: options.cause });
+    this.id = id;
+    this.retryAfterSeconds = options.retryAfterSeconds ?? definition.retryAfterSeconds;
+  }
+}

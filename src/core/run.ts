@@ -1,0 +1,99 @@
+/** Where a run stands. The last four are terminal: a run that has one of them never changes again. */
+export const RUN_STATUSES = [
+  'queued',
+  'running',
+  'retrying',
+  'succeeded',
+  'failed',
+  'timed_out',
+  'cancelled',
+] as const;
+export type RunStatus = (typeof RUN_STATUSES)[number];
+
+/**
+ * The transitions that exist. `running → queued` is a worker that shuts down and hands its run back, or one that died
+ * while its automation says `rerun`; `queued → failed` is a run whose workers died on it too often.
+ */
+export const RUN_TRANSITIONS: Readonly<Record<RunStatus, readonly RunStatus[]>> = {
+  queued: ['running', 'cancelled', 'failed'],
+  running: ['queued', 'retrying', 'succeeded', 'failed', 'timed_out', 'cancelled'],
+  retrying: ['running', 'cancelled', 'failed'],
+  succeeded: [],
+  failed: [],
+  timed_out: [],
+  cancelled: [],
+};
+
+export type TerminalRunStatus = 'succeeded' | 'failed' | 'timed_out' | 'cancelled';
+
+export function isTerminal(status: RunStatus): status is TerminalRunStatus {
+  return RUN_TRANSITIONS[status].length === 0;
+}
+
+/** Why an attempt, or with it the run, ended. */
+export type RunEndReason =
+  | 'exit_code'
+  | 'signal'
+  | 'timeout'
+  | 'http_status'
+  | 'network_error'
+  | 'not_started'
+  | 'worker_lost'
+  | 'automation_disabled'
+  | 'automation_deleted';
+
+/** How an attempt ended, in words for people and in fields for programs. */
+export interface RunOutcome {
+  status: TerminalRunStatus;
+  reason: RunEndReason;
+  message: string;
+  exitCode?: number;
+  signal?: string;
+  httpStatus?: number;
+}
+
+/** How an attempt ended, and whether another one may do better. */
+export interface AttemptResult {
+  outcome: RunOutcome;
+  mayRetry: boolean;
+}
+
+/** A run as operators see it. */
+export interface Run {
+  id: string;
+  /** Slug of its automation. */
+  automation: string;
+  status: RunStatus;
+  acceptedAt: Date;
+  /** Start of the latest attempt. */
+  startedAt?: Date;
+  endedAt?: Date;
+  /** Number of the latest attempt that was started, from 1; 0 before the first. */
+  attempt: number;
+  maxAttempts: number;
+  /** Worker of the latest attempt. */
+  worker?: string;
+  /** How the latest attempt ended; final when the status is terminal. */
+  outcome?: RunOutcome;
+  /** The caller's `x-request-id`, or the one made for it. */
+  requestId: string;
+  payloadBytes: number;
+}
+
+/** A run as a worker receives it, for one attempt. */
+export interface RunAttempt {
+  id: string;
+  automation: string;
+  /** The automation's id when the run was accepted; another id under the same slug is another automation. */
+  automationId: string;
+  /** From 1. */
+  attempt: number;
+  acceptedAt: Date;
+  requestId: string;
+  /** W3C Trace Context header of the trigger request. */
+  traceparent?: string;
+  /** The request body exactly as it was received; `{}` when there was none. */
+  payload: Buffer;
+  /** How many times a worker died while executing this run. */
+  workersLost: number;
+}

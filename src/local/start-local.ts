@@ -1,0 +1,150 @@
+import { once } from 'node:events';
+import { mkdir } from 'node:fs/promises';
+import { createServer } from 'node:net';
+import { join } from 'node:path';
+import type { Config } from '../config.ts';
+import type { AutomationDefinition } from '../core/automation.ts';
+import type { CreatedAutomation } from '../store/automations.ts';
+import { connect } from '../store/connect.ts';
+import { createStore, type Store } from '../store/store.ts';
+import { type LogRecord, startOrcChild } from './child.ts';
+import { findRedisServer } from './find-redis-server.ts';
+import { DATA_FOLDER, readLocalState, removeLocalState, writeLocalState } from './local-state.ts';
+import { startRedisServer } from './redis-server.ts';
+
+/** The automation that the first start creates: it answers with the payload it was given. */
+const HELLO: AutomationDefinition = {
+  slug: 'hello',
+  name: 'Says hello with the payload of its trigger',
+  enabled: true,
+  action: {
+    type: 'command',
+    argv: ['sh', '-c', 'echo "Hello from run $ORC_RUN_ID, your payload is $(cat)"'],
+    env: {},
+    passEnv: [],
+  },
+  attempts: 1,
+  onWorkerLoss: 'rerun',
+};
+
+export interface LocalOptions {
+  config: Config;
+  env: Readonly<NodeJS.ProcessEnv>;
+  /** Directory in which the data folder is made. */
+  directory: string;
+  /** Is told what goes on while starting, for people. */
+  report(message: string): void;
+  /** Is told of each line that the API and the worker log, with the run's latest output where a run has ended. */
+  onRecord(record: LogRecord, output: string | undefined): void;
+}
+
+export interface RunningLocal {
+  apiUrl: string;
+  /** The automation created by this start, if there was none before. */
+  hello: CreatedAutomation | undefined;
+  /** Resolves with a sentence when one of the processes has ended by itself. */
+  failed: Promise<string>;
+  /** Ends everything in order; the data stays. Idempotent. */
+  close(): Promise<void>;
+}
+
+/**
+ * Starts a private Redis, the API and a worker as processes of their own, with their data in `.orc`.
+ *
+ * @throws an error of one sentence when something is in the way; nothing is left running then
+ */
+export async function startLocal(options: LocalOptions): Promise<RunningLocal> {
+  const { config, env, directory, report } = options;
+  const dataDir = join(directory, DATA_FOLDER);
+  await mkdir(dataDir, { recursive: true, mode: 0o700 });
+  const running = await readLocalState(dataDir);
+  if (running) {
+    throw new Error(`orc local already runs here, at ${running.apiUrl} (process ${running.pid}).`);
+  }
+  await checkPort(config.HOST, config.PORT);
+
+  // What was opened, to be closed in the opposite order.
+  const opened: (() => Promise<void>)[] = [];
+  let closing: Promise<void> | undefined;
+  const close = () => {
+    closing ??= (async () => {
+      for (const undo of opened.reverse()) await undo();
+    })();
+    return closing;
+  };
+
+  try {
+    const server = await findRedisServer({ env, report });
+    const redisServer = await startRedisServer({ server, dataDir, persistence: 'always' });
+    opened.push(() => redisServer.stop());
+    const redis = connect(redisServer.url, 'patient', () => undefined);
+    const store = createStore(redis, config.REDIS_PREFIX, () => undefined);
+    opened.push(() => store.close());
+    const hello = await createHello(store);
+
+    const childEnv = { ...env, REDIS_URL: redisServer.url, LOG_LEVEL: 'info' };
+    const onRecord = (record: LogRecord) => {
+      void latestOutput(store, record).then((output) => options.onRecord(record, output));
+    };
+    const worker = startOrcChild('worker', childEnv, onRecord);
+    const api = startOrcChild('api', childEnv, onRecord);
+    opened.push(async () => {
+      await Promise.all([api.stop(), worker.stop()]);
+    });
+    await Promise.all([api.ready, worker.ready]);
+
+    const apiUrl = config.PUBLIC_URL ?? `http://${config.HOST}:${config.PORT}`;
+    await writeLocalState(dataDir, { pid: process.pid, redisUrl: redisServer.url, apiUrl });
+    opened.push(() => removeLocalState(dataDir));
+
+    const failed = new Promise<string>((resolve) => {
+      const tell = (how: string) => {
+        if (!closing) resolve(how);
+      };
+      void api.ended.then(tell);
+      void worker.ended.then(tell);
+      void redisServer.exited.then(() => tell('The private Redis has ended.'));
+    });
+    return { apiUrl, hello, failed, close };
+  } catch (error) {
+    await close();
+    throw error;
+  }
+}
+
+/** Finds out that a port is taken before anything is started for nothing. */
+async function checkPort(host: string, port: number): Promise<void> {
+  const probe = createServer();
+  try {
+    probe.listen(port, host);
+    await once(probe, 'listening');
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    throw new Error(
+      code === 'EADDRINUSE'
+        ? `Port ${port} is taken by another program. Choose another one: PORT=${port + 1} npm start`
+        : `Nothing can listen on ${host}, port ${port}: ${(error as Error).message}. Set HOST and PORT to something else.`,
+      { cause: error },
+    );
+  } finally {
+    probe.close();
+  }
+}
+
+async function createHello(store: Store): Promise<CreatedAutomation | undefined> {
+  if ((await store.automations.slugs()).length > 0) return undefined;
+  const created = await store.automations.create(HELLO);
+  return created.status === 'created' ? created : undefined;
+}
+
+/** The first line that an ended run printed to its standard output. */
+async function latestOutput(store: Store, { msg, runId }: LogRecord): Promise<string | undefined> {
+  if (msg !== 'run ended' || typeof runId !== 'string') return undefined;
+  try {
+    const { entries } = await store.runLogs.read(runId);
+    const text = Buffer.concat(entries.filter(({ source }) => source === 'stdout').map(({ data }) => data));
+    return text.toString('utf8').split('\n', 1)[0] || undefined;
+  } catch {
+    return undefined;
+  }
+}

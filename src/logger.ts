@@ -1,0 +1,42 @@
+import { type Logger, type LoggerOptions, pino } from 'pino';
+import { API_KEY_IN_TEXT } from './core/api-key.ts';
+import { withDeadline } from './core/deadline.ts';
+
+export type { Logger } from 'pino';
+
+const FLUSH_DEADLINE_MS = 500;
+
+/**
+ * Makes a logger that writes JSON lines to standard output: ISO time, level by name, secrets replaced.
+ *
+ * @param level a pino level, or `silent`
+ * @param process which of orc's processes writes; stands in every line
+ */
+export function createLogger(level: string, process: 'api' | 'worker'): Logger {
+  const options: LoggerOptions = {
+    level,
+    base: { process },
+    timestamp: () => `,"time":"${new Date().toISOString()}"`,
+    formatters: { level: (label) => ({ level: label }) },
+    redact: {
+      paths: ['apiKey', 'signingSecret', 'headers["x-api-key"]', '*.headers["x-api-key"]'],
+      censor: '[redacted]',
+    },
+  };
+  // A minimum length, even of one byte, is what makes `flush` wait.
+  return pino(options, pino.destination({ dest: 1, minLength: 1, sync: false }));
+}
+
+/**
+ * Waits until everything logged so far is written, or cannot be. A process that exits with lines left while nobody reads
+ * its standard output any more would try to write them for ever.
+ */
+export async function flush(logger: Logger): Promise<void> {
+  const flushed = new Promise<void>((resolve) => logger.flush(() => resolve()));
+  await withDeadline(flushed, FLUSH_DEADLINE_MS).catch(() => undefined);
+}
+
+/** A string that may come from a client, made fit for the log: no API key, and no more than 200 characters. */
+export function loggable(text: string): string {
+  return text.slice(0, 1000).replace(API_KEY_IN_TEXT, '[redacted]').slice(0, 200);
+}

@@ -1,0 +1,50 @@
+#!/usr/bin/env node
+import { Command, CommanderError } from 'commander';
+import { automationsCommand } from './cli/automations.ts';
+import type { CommandContext } from './cli/context.ts';
+import { localCommand } from './cli/local.ts';
+import { createOutput, UsageError } from './cli/output.ts';
+import { processCommands } from './cli/processes.ts';
+import { runsCommand } from './cli/runs.ts';
+import { processEnvironment, readConfig } from './config.ts';
+
+/** Exit codes: 0 success, 1 the command failed, 2 it was typed wrongly. */
+const FAILURE = 1;
+const USAGE = 2;
+
+const output = createOutput(process.stdout, process.stderr, Boolean(processEnvironment()['NO_COLOR']));
+const context: CommandContext = { config: () => readConfig(), output, directory: process.cwd() };
+
+const program = new Command('orc')
+  .description('Start automations over HTTP, execute them, and see how they went.')
+  .showHelpAfterError('Every command explains itself with --help.')
+  .exitOverride();
+for (const command of [
+  localCommand(context),
+  ...processCommands(context),
+  automationsCommand(context),
+  runsCommand(context),
+]) {
+  program.addCommand(command);
+}
+inherit(program);
+
+try {
+  await program.parseAsync();
+} catch (error) {
+  process.exitCode = exitCodeOf(error);
+}
+
+/** Subcommands that are added, unlike those that are created in place, do not take over their parent's settings. */
+function inherit(parent: Command): void {
+  for (const command of parent.commands) {
+    command.copyInheritedSettings(parent);
+    inherit(command);
+  }
+}
+
+function exitCodeOf(error: unknown): number {
+  if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : USAGE;
+  output.err(`orc: ${error instanceof Error ? error.message : String(error)}\n`);
+  return error instanceof UsageError ? USAGE : FAILURE;
+}

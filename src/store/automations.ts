@@ -1,0 +1,278 @@
+import { randomBytes } from 'node:crypto';
+import type { Redis } from 'ioredis';
+import { v7 as uuidv7 } from 'uuid';
+import { hashApiKey, mintApiKey, verifyApiKey } from '../core/api-key.ts';
+import {
+  type Action,
+  type Automation,
+  type AutomationDefinition,
+  isSlug,
+  type OnWorkerLoss,
+  type RateLimit,
+} from '../core/automation.ts';
+import type { Keys } from './keys.ts';
+
+/** What the API needs to know of an automation that is being triggered. */
+export interface TriggeredAutomation {
+  id: string;
+  slug: string;
+  attempts: number;
+  /** Whether it has a concurrency limit, so that its runs wait in a lane. */
+  hasLane: boolean;
+  rate?: RateLimit;
+}
+
+export type Authentication =
+  | { status: 'authenticated'; automation: TriggeredAutomation }
+  | { status: 'rejected' }
+  | { status: 'disabled' };
+
+/** What a worker needs to know of an automation whose run it is about to execute. */
+export type ExecutableAutomation = Automation & { signingSecret?: string };
+
+export interface CreatedAutomation {
+  automation: Automation;
+  /** Not stored, and so never to be seen again. */
+  apiKey: string;
+  /** Of an automation that delivers to a URL: the Standard Webhooks secret its receiver verifies with. */
+  signingSecret?: string;
+}
+
+/** Each script changes one automation atomically, and only if it exists (or, for `create`, does not). */
+const SCRIPTS = {
+  create: `
+    if redis.call('EXISTS', KEYS[1]) == 1 then return 0 end
+    redis.call('HSET', KEYS[1], unpack(ARGV, 2))
+    redis.call('ZADD', KEYS[2], 0, ARGV[1])
+    return 1`,
+  update: `
+    if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end
+    redis.call('HSET', KEYS[1], unpack(ARGV))
+    return 1`,
+  rotateKey: `
+    local current = redis.call('HGET', KEYS[1], 'keyHash')
+    if not current then return 0 end
+    redis.call('HSET', KEYS[1], 'keyHash', ARGV[1], 'keyCreatedAt', ARGV[2], 'updatedAt', ARGV[2],
+      'previousKeyHash', current, 'previousKeyEndsAt', ARGV[3])
+    return 1`,
+  remove: `
+    redis.call('ZREM', KEYS[2], ARGV[1])
+    return redis.call('DEL', KEYS[1])`,
+} as const;
+
+/** Reads of many automations go to Redis in batches of this size. */
+const LIST_BATCH = 500;
+
+/** Automations and the hashes of their keys, in Redis and nowhere else: every change counts from the next request on. */
+export class AutomationStore {
+  readonly #redis: Redis;
+  readonly #keys: Keys;
+
+  constructor(redis: Redis, keys: Keys) {
+    this.#redis = redis;
+    this.#keys = keys;
+  }
+
+  /** Stores a new automation and issues its key. A slug that exists is left as it is. */
+  async create(
+    definition: AutomationDefinition,
+  ): Promise<({ status: 'created' } & CreatedAutomation) | { status: 'exists' }> {
+    const now = new Date();
+    const automation: Automation = {
+      ...definition,
+      id: uuidv7(),
+      createdAt: now,
+      updatedAt: now,
+      keyCreatedAt: now,
+    };
+    const apiKey = mintApiKey();
+    const signingSecret = definition.action.type === 'http' ? mintSigningSecret() : undefined;
+    const fields = encode(automation, hashApiKey(apiKey), signingSecret);
+    const { slug } = automation;
+    const created = await this.#redis.eval(
+      SCRIPTS.create,
+      2,
+      this.#keys.automation(slug),
+      this.#keys.automations,
+      slug,
+      ...fields,
+    );
+    if (created === 0) return { status: 'exists' };
+    return { status: 'created', automation, apiKey, ...(signingSecret !== undefined && { signingSecret }) };
+  }
+
+  async get(slug: string): Promise<ExecutableAutomation | undefined> {
+    return decode(slug, await this.#redis.hgetall(this.#keys.automation(slug)));
+  }
+
+  /** All automations, in the order of their slugs. */
+  async list(): Promise<Automation[]> {
+    const slugs = await this.slugs();
+    const automations: Automation[] = [];
+    for (let start = 0; start < slugs.length; start += LIST_BATCH) {
+      const batch = slugs.slice(start, start + LIST_BATCH);
+      const found = await Promise.all(batch.map((slug) => this.get(slug)));
+      for (const automation of found) {
+        if (automation) automations.push(withoutSecret(automation));
+      }
+    }
+    return automations;
+  }
+
+  async slugs(): Promise<string[]> {
+    return this.#redis.zrangebylex(this.#keys.automations, '-', '+');
+  }
+
+  /** @returns false when there is no such automation */
+  async setEnabled(slug: string, enabled: boolean): Promise<boolean> {
+    const fields = ['enabled', enabled ? '1' : '0', 'updatedAt', String(Date.now())];
+    return (await this.#redis.eval(SCRIPTS.update, 1, this.#keys.automation(slug), ...fields)) === 1;
+  }
+
+  /** Deletes an automation and its keys; its runs stay readable. @returns false when there is no such automation */
+  async delete(slug: string): Promise<boolean> {
+    const { automation, automations } = this.#keys;
+    return (await this.#redis.eval(SCRIPTS.remove, 2, automation(slug), automations, slug)) === 1;
+  }
+
+  /**
+   * Issues a new key. The one before it stays valid for a while, so that callers can change over without a rejected
+   * request; a key that was still in its own grace period ends at once.
+   *
+   * @param graceMs milliseconds the current key stays valid; 0 revokes it now
+   */
+  async rotateKey(
+    slug: string,
+    graceMs: number,
+  ): Promise<{ status: 'rotated'; apiKey: string; previousKeyEndsAt: Date } | { status: 'not_found' }> {
+    const apiKey = mintApiKey();
+    const now = Date.now();
+    const endsAt = now + graceMs;
+    const key = this.#keys.automation(slug);
+    const rotated = await this.#redis.eval(
+      SCRIPTS.rotateKey,
+      1,
+      key,
+      hashApiKey(apiKey),
+      `${now}`,
+      `${endsAt}`,
+    );
+    return rotated === 1
+      ? { status: 'rotated', apiKey, previousKeyEndsAt: new Date(endsAt) }
+      : { status: 'not_found' };
+  }
+
+  /**
+   * Checks a key against a slug, and the automation's being enabled only for whoever holds its key. An unknown or
+   * malformed slug takes the same steps as a wrong key.
+   */
+  async authenticate(slug: string, apiKey: string): Promise<Authentication> {
+    const key = this.#keys.automation(isSlug(slug) ? slug : '');
+    const [id, enabled, currentHash, previousHash, previousEndsAt, attempts, concurrency, rate] =
+      await this.#redis.hmget(
+        key,
+        'id',
+        'enabled',
+        'keyHash',
+        'previousKeyHash',
+        'previousKeyEndsAt',
+        'attempts',
+        'concurrency',
+        'rate',
+      );
+    const stored = currentHash
+      ? {
+          currentHash,
+          ...(previousHash && { previousHash, previousEndsAt: Number(previousEndsAt) }),
+        }
+      : undefined;
+    if (!verifyApiKey(apiKey, stored, Date.now()) || !id) return { status: 'rejected' };
+    if (enabled !== '1') return { status: 'disabled' };
+    return {
+      status: 'authenticated',
+      automation: {
+        id,
+        slug,
+        attempts: Number(attempts),
+        hasLane: Boolean(concurrency),
+        ...(rate && { rate: decodeRate(rate) }),
+      },
+    };
+  }
+}
+
+/** A Standard Webhooks secret: `whsec_` and 24 to 64 random bytes in base64 (standardwebhooks.com, "Signatures"). */
+function mintSigningSecret(): string {
+  return `whsec_${randomBytes(32).toString('base64')}`;
+}
+
+function withoutSecret({ signingSecret: _, ...automation }: ExecutableAutomation): Automation {
+  return automation;
+}
+
+/** An automation as the fields and values of its Redis hash. */
+function encode(automation: Automation, keyHash: string, signingSecret: string | undefined): string[] {
+  const { rate } = automation;
+  const fields: Record<string, string | number | undefined> = {
+    id: automation.id,
+    name: automation.name,
+    enabled: automation.enabled ? 1 : 0,
+    action: JSON.stringify(automation.action),
+    timeoutMs: automation.timeoutMs,
+    attempts: automation.attempts,
+    concurrency: automation.concurrency,
+    rate: rate && `${rate.limit}/${rate.windowMs}`,
+    onWorkerLoss: automation.onWorkerLoss,
+    createdAt: automation.createdAt.getTime(),
+    updatedAt: automation.updatedAt.getTime(),
+    keyHash,
+    keyCreatedAt: automation.keyCreatedAt.getTime(),
+    signingSecret,
+  };
+  return Object.entries(fields).flatMap(([field, value]) =>
+    value === undefined ? [] : [field, String(value)],
+  );
+}
+
+/** The opposite of {@link encode}. Fields that are missing, because an older version wrote the hash, get defaults. */
+function decode(slug: string, fields: Record<string, string>): ExecutableAutomation | undefined {
+  const {
+    id,
+    name = '',
+    enabled,
+    action,
+    timeoutMs,
+    attempts = '1',
+    concurrency,
+    rate,
+    onWorkerLoss = 'rerun',
+    createdAt = '0',
+    updatedAt = createdAt,
+    keyCreatedAt = createdAt,
+    previousKeyEndsAt = '0',
+    signingSecret,
+  } = fields;
+  if (!id || !action) return undefined;
+  return {
+    id,
+    slug,
+    name,
+    enabled: enabled === '1',
+    action: JSON.parse(action) as Action,
+    attempts: Number(attempts),
+    onWorkerLoss: onWorkerLoss as OnWorkerLoss,
+    createdAt: new Date(Number(createdAt)),
+    updatedAt: new Date(Number(updatedAt)),
+    keyCreatedAt: new Date(Number(keyCreatedAt)),
+    ...(timeoutMs && { timeoutMs: Number(timeoutMs) }),
+    ...(concurrency && { concurrency: Number(concurrency) }),
+    ...(rate && { rate: decodeRate(rate) }),
+    ...(Number(previousKeyEndsAt) > Date.now() && { previousKeyEndsAt: new Date(Number(previousKeyEndsAt)) }),
+    ...(signingSecret && { signingSecret }),
+  };
+}
+
+function decodeRate(text: string): RateLimit {
+  const [limit, windowMs] = text.split('/');
+  return { limit: Number(limit), windowMs: Number(windowMs) };
+}

@@ -1,0 +1,40 @@
+/** Every Redis key that orc itself uses. All begin with one hash tag, so that they share a slot of a Redis Cluster. */
+export interface Keys {
+  /** BullMQ's prefix: its keys are `{orc}:runs:…`. */
+  queuePrefix: string;
+  /** Hash of one automation. An invalid slug leads to a key that never exists. */
+  automation(slug: string): string;
+  /** Sorted set of all slugs, all with score 0, so that they come in alphabetical order. */
+  automations: string;
+  /** Number of runs an automation accepted in the current window of its rate limit; expires with the window. */
+  rateWindow(automationId: string): string;
+  /** Hash of the automations that have a lane: id to slug. */
+  lanes: string;
+  /** Sorted set of the runs that wait in an automation's lane, all with score 0: ids come in order of acceptance. */
+  lane(automationId: string): string;
+  /** Set of the runs that have one of the lane's places. */
+  laneRunning(automationId: string): string;
+  /** Stream of what a run's attempts printed. */
+  runLog(runId: string): string;
+  /** Sorted set of workers by the time of their last sign of life, in seconds since the epoch. */
+  workers: string;
+  /** Written to prove that Redis takes writes. */
+  writeProbe: string;
+}
+
+/** @param prefix REDIS_PREFIX */
+export function createKeys(prefix: string): Keys {
+  const root = `{${prefix}}`;
+  return {
+    queuePrefix: root,
+    automation: (slug) => `${root}:automation:${slug}`,
+    automations: `${root}:automations`,
+    rateWindow: (automationId) => `${root}:rate:${automationId}`,
+    lanes: `${root}:lanes`,
+    lane: (automationId) => `${root}:lane:${automationId}`,
+    laneRunning: (automationId) => `${root}:lane-running:${automationId}`,
+    runLog: (runId) => `${root}:log:${runId}`,
+    workers: `${root}:workers`,
+    writeProbe: `${root}:write-probe`,
+  };
+}

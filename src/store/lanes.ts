@@ -1,0 +1,102 @@
+import { Job, type JobsOptions } from 'bullmq';
+import type { Redis } from 'ioredis';
+import type { Keys } from './keys.ts';
+import type { QueueOpener, RunJobData } from './queue.ts';
+
+/** A run in a lane is a BullMQ job delayed by this long, in milliseconds: five years, which never pass. */
+const PARKED_MS = 5 * 365 * 86_400_000;
+
+/** A lane without a limit, because its automation was deleted, is emptied in steps of this many runs. */
+const RELEASE_BATCH = 1000;
+
+/** Gives free places of a lane to the runs at its head, and forgets a lane that is empty. */
+const RELEASE = `
+  local limit = ${RELEASE_BATCH}
+  if redis.call('HGET', KEYS[1], 'id') == ARGV[1] then
+    limit = tonumber(redis.call('HGET', KEYS[1], 'concurrency') or limit)
+  end
+  local released = {}
+  while #released < ${RELEASE_BATCH} and redis.call('SCARD', KEYS[3]) < limit do
+    local runId = redis.call('ZPOPMIN', KEYS[2])[1]
+    if not runId then break end
+    redis.call('SADD', KEYS[3], runId)
+    released[#released + 1] = runId
+  end
+  if redis.call('ZCARD', KEYS[2]) + redis.call('SCARD', KEYS[3]) == 0 then redis.call('HDEL', KEYS[4], ARGV[1]) end
+  return released`;
+
+/** The automation that a lane belongs to. */
+export interface LaneOwner {
+  automationId: string;
+  slug: string;
+}
+
+/**
+ * Concurrency limits over all workers. A run of an automation with a limit waits in its automation's lane, in order of
+ * acceptance and outside the queue that workers take from, until it gets one of the places; it keeps its place until it
+ * has ended. Whatever a crash leaves half done between those steps is put right by {@link RunLanes.tidy}.
+ */
+export class RunLanes {
+  readonly #redis: Redis;
+  readonly #keys: Keys;
+  readonly #queue: QueueOpener;
+
+  constructor(redis: Redis, keys: Keys, queue: QueueOpener) {
+    this.#redis = redis;
+    this.#keys = keys;
+    this.#queue = queue;
+  }
+
+  /** Puts a run at the end of its lane, atomically, and starts it if a place is free. */
+  async add(owner: LaneOwner, runId: string, data: RunJobData, options: JobsOptions): Promise<void> {
+    const { automationId, slug } = owner;
+    const queue = await this.#queue.open();
+    const backend = queue.getBackend();
+    const job = new Job(queue, slug, { ...data, inLane: true }, { ...options, delay: PARKED_MS }, runId);
+    const multi = (await backend.client).multi();
+    multi.hset(this.#keys.lanes, { [automationId]: slug });
+    multi.runCommand('zadd', [this.#keys.lane(automationId), 0, runId]);
+    await backend.addJobToTransaction(multi, job.asJSON(), runId);
+    const replies = (await multi.exec()) as [Error | null, unknown][] | null;
+    const failure = replies?.find(([error]) => error)?.[0];
+    if (failure) throw failure;
+    // The run is accepted; if this fails, it starts when a worker tidies up.
+    await this.#release(owner).catch(() => undefined);
+  }
+
+  /** Frees the place of a run that has ended, for the next one in the lane. */
+  async leave(owner: LaneOwner, runId: string): Promise<void> {
+    await this.#redis.srem(this.#keys.laneRunning(owner.automationId), runId);
+    await this.#release(owner);
+  }
+
+  /** Goes over all lanes: frees the places of runs that have ended, and starts those that were given a place only. */
+  async tidy(): Promise<void> {
+    const lanes = await this.#redis.hgetall(this.#keys.lanes);
+    for (const [automationId, slug] of Object.entries(lanes)) {
+      const running = await this.#redis.smembers(this.#keys.laneRunning(automationId));
+      for (const runId of running) await this.#tidyPlace({ automationId, slug }, runId);
+      await this.#release({ automationId, slug });
+    }
+  }
+
+  async #tidyPlace(owner: LaneOwner, runId: string): Promise<void> {
+    const queue = await this.#queue.open();
+    const job = await queue.getJob(runId);
+    if (!job || job.finishedOn !== undefined) await this.leave(owner, runId);
+    else if (job.attemptsStarted === 0) await this.#start(runId);
+  }
+
+  async #release({ automationId, slug }: LaneOwner): Promise<void> {
+    const { automation, lane, laneRunning, lanes } = this.#keys;
+    const keys = [automation(slug), lane(automationId), laneRunning(automationId), lanes];
+    const released = (await this.#redis.eval(RELEASE, keys.length, ...keys, automationId)) as string[];
+    for (const runId of released) await this.#start(runId);
+  }
+
+  /** Lets a parked run into the queue. One that is there already, or that is gone, is left as it is. */
+  async #start(runId: string): Promise<void> {
+    const backend = (await this.#queue.open()).getBackend();
+    if ((await backend.getState(runId)) === 'delayed') await backend.promote(runId).catch(() => undefined);
+  }
+}

@@ -1,0 +1,73 @@
+import { type Job, Queue } from 'bullmq';
+import type { Redis } from 'ioredis';
+import type { RunOutcome } from '../core/run.ts';
+import type { Keys } from './keys.ts';
+
+export const QUEUE_NAME = 'runs';
+
+/** Names the pause between two attempts, which the worker computes. */
+export const BACKOFF_TYPE = 'capped-exponential';
+
+/** What a job holds. The payload is a string, so that BullMQ's own JSON gives it back exactly as it came. */
+export interface RunJobData {
+  automationId: string;
+  payload: string;
+  requestId: string;
+  traceparent?: string;
+  /** Whether the run waits in its automation's lane and takes one of its places. */
+  inLane?: true;
+}
+
+export type BullQueue = Queue<RunJobData, RunOutcome>;
+export type RunJob = Job<RunJobData, RunOutcome>;
+
+/** Redis is not connected, so that nothing was sent to it. */
+export class QueueUnavailableError extends Error {
+  override name = 'QueueUnavailableError';
+}
+
+/**
+ * Gives out the BullMQ queue, which is made when the connection is first ready: one that is made earlier and meets a
+ * Redis that is away stays unusable for good.
+ */
+export class QueueOpener {
+  readonly #redis: Redis;
+  readonly #keys: Keys;
+  readonly #onError: (error: Error) => void;
+  #opening: Promise<BullQueue> | undefined;
+
+  constructor(redis: Redis, keys: Keys, onError: (error: Error) => void) {
+    this.#redis = redis;
+    this.#keys = keys;
+    this.#onError = onError;
+  }
+
+  /** @throws QueueUnavailableError when the connection is one that fails fast, and is down */
+  open(): Promise<BullQueue> {
+    const failsFast = !this.#redis.options.enableOfflineQueue;
+    if (failsFast && this.#redis.status !== 'ready') {
+      return Promise.reject(new QueueUnavailableError('Redis is not connected.'));
+    }
+    if (this.#opening) return this.#opening;
+    const opening = this.#make();
+    this.#opening = opening;
+    opening.catch((error: Error) => {
+      this.#opening = undefined;
+      this.#onError(error);
+    });
+    return opening;
+  }
+
+  async #make(): Promise<BullQueue> {
+    // With an offline queue, a command waits for the connection, or fails with the reason why there is none.
+    await this.#redis.ping();
+    const queue: BullQueue = new Queue(QUEUE_NAME, {
+      connection: this.#redis,
+      prefix: this.#keys.queuePrefix,
+    });
+    // The connection's own errors reach whoever opened it.
+    queue.on('error', () => undefined);
+    await queue.waitUntilReady();
+    return queue;
+  }
+}

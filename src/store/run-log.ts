@@ -1,0 +1,81 @@
+import type { Redis } from 'ioredis';
+import type { Keys } from './keys.ts';
+
+/** Where a piece of a run's log comes from: the action's two outputs, or orc itself. */
+export type RunLogSource = 'stdout' | 'stderr' | 'orc';
+
+export interface RunLogEntry {
+  /** When the worker received it. */
+  time: Date;
+  attempt: number;
+  source: RunLogSource;
+  /** Number of bytes of the attempt's log before this entry; a gap between two entries was cut out. */
+  offset: number;
+  data: Buffer;
+}
+
+/** Identifies an entry that is stored, and orders it among the run's others. */
+export type RunLogPosition = string;
+
+const READ_BATCH = 200;
+
+/** What runs printed, one Redis stream per run, bytes as they came. */
+export class RunLogStore {
+  readonly #redis: Redis;
+  readonly #keys: Keys;
+
+  constructor(redis: Redis, keys: Keys) {
+    this.#redis = redis;
+    this.#keys = keys;
+  }
+
+  /** Appends entries and removes others in one round trip. The log ends `ttlSeconds` after its last entry. */
+  async append(
+    runId: string,
+    entries: readonly RunLogEntry[],
+    remove: readonly RunLogPosition[],
+    ttlSeconds: number,
+  ): Promise<RunLogPosition[]> {
+    const key = this.#keys.runLog(runId);
+    const pipeline = this.#redis.pipeline();
+    for (const { time, attempt, source, offset, data } of entries) {
+      pipeline.xadd(key, '*', 't', time.getTime(), 'a', attempt, 's', source, 'o', offset, 'd', data);
+    }
+    if (remove.length > 0) pipeline.xdel(key, ...remove);
+    pipeline.expire(key, Math.ceil(ttlSeconds));
+    const replies = (await pipeline.exec()) ?? [];
+    const failure = replies.find(([error]) => error)?.[0];
+    if (failure) throw failure;
+    return replies.slice(0, entries.length).map(([, position]) => String(position));
+  }
+
+  /**
+   * Reads the entries after a position, at most some hundred at a time.
+   *
+   * @param after the position of the last entry already read; without it, from the beginning
+   */
+  async read(
+    runId: string,
+    after?: RunLogPosition,
+  ): Promise<{ entries: RunLogEntry[]; position: RunLogPosition | undefined }> {
+    const start = after === undefined ? '-' : `(${after}`;
+    const rows = await this.#redis.xrangeBuffer(this.#keys.runLog(runId), start, '+', 'COUNT', READ_BATCH);
+    const position = rows.at(-1)?.[0].toString() ?? after;
+    return { entries: rows.map(([, fields]) => decode(fields)), position };
+  }
+}
+
+function decode(fields: Buffer[]): RunLogEntry {
+  const values = new Map<string, Buffer>();
+  for (let index = 0; index + 1 < fields.length; index += 2) {
+    values.set(String(fields[index]), fields[index + 1] ?? Buffer.alloc(0));
+  }
+  const text = (name: string) => String(values.get(name) ?? '');
+  return {
+    time: new Date(Number(text('t'))),
+    attempt: Number(text('a')),
+    source: text('s') as RunLogSource,
+    offset: Number(text('o')),
+    data: values.get('d') ?? Buffer.alloc(0),
+  };
+}

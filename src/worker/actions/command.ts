@@ -1,0 +1,162 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdir, mkdtemp, rm, stat, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import type { CommandAction } from '../../core/automation.ts';
+import { withDeadline } from '../../core/deadline.ts';
+import type { AttemptResult } from '../../core/run.ts';
+import type { ActionContext } from './action.ts';
+
+/** Between the TERM and the KILL of a command that must end, in milliseconds. */
+const TERMINATION_GRACE_MS = 5000;
+
+/** After the command's exit its output is waited for this long, in milliseconds: an escaped process can hold it open. */
+const OUTPUT_DRAIN_MS = 1000;
+
+/** Of the worker's environment, every command gets these; anything else it must be given by name. */
+const INHERITED_VARIABLES = ['PATH', 'HOME', 'LANG', 'TZ'];
+
+/**
+ * Runs a program: payload on standard input, outputs into the run's log, exit code 0 is success. It leads a process
+ * group of its own, and the whole group ends with it.
+ *
+ * @param workerEnvironment where the inherited and the passed variables are taken from
+ */
+export async function runCommand(
+  action: CommandAction,
+  workerEnvironment: Readonly<NodeJS.ProcessEnv>,
+  context: ActionContext,
+): Promise<AttemptResult | 'interrupted'> {
+  const { log, run } = context;
+  let scratch: string | undefined;
+  try {
+    scratch = await mkdtemp(join(tmpdir(), 'orc-run-'));
+    const payloadFile = join(scratch, 'payload.json');
+    const cwd = action.cwd ?? join(scratch, 'work');
+    await writeFile(payloadFile, run.payload, { mode: 0o600 });
+    if (action.cwd === undefined) await mkdir(cwd);
+    const env = environmentOf(action, workerEnvironment, context, payloadFile);
+    return await execute(action.argv, cwd, env, context);
+  } catch (error) {
+    // Whatever fails, fails before the program runs: its folder, its start, the size of its arguments.
+    const message = `The command could not be started: ${await explain(error as Error, action)}.`;
+    log.note(message);
+    return { outcome: { status: 'failed', reason: 'not_started', message }, mayRetry: true };
+  } finally {
+    // A folder that cannot be removed changes nothing about how the command ended.
+    if (scratch !== undefined) await remove(scratch).catch((error) => log.note(String(error)));
+  }
+}
+
+function remove(folder: string): Promise<void> {
+  return rm(folder, { recursive: true, force: true });
+}
+
+/** Node's message names the program also when it is the working directory that is missing. */
+async function explain(error: Error, { cwd }: CommandAction): Promise<string> {
+  const isDirectory = cwd === undefined || (await stat(cwd).catch(() => undefined))?.isDirectory();
+  return isDirectory ? error.message : `there is no directory ${cwd}`;
+}
+
+function environmentOf(
+  { env, passEnv }: CommandAction,
+  workerEnvironment: Readonly<NodeJS.ProcessEnv>,
+  { run }: ActionContext,
+  payloadFile: string,
+): NodeJS.ProcessEnv {
+  const taken = [...INHERITED_VARIABLES, ...passEnv].map((name) => [name, workerEnvironment[name]]);
+  return {
+    ...Object.fromEntries(taken.filter(([, value]) => value !== undefined)),
+    ...env,
+    ORC_RUN_ID: run.id,
+    ORC_AUTOMATION: run.automation,
+    ORC_ATTEMPT: String(run.attempt),
+    ORC_PAYLOAD_FILE: payloadFile,
+    ORC_ACCEPTED_AT: run.acceptedAt.toISOString(),
+    ...(run.traceparent !== undefined && { TRACEPARENT: run.traceparent }),
+  };
+}
+
+async function execute(
+  argv: string[],
+  cwd: string,
+  env: NodeJS.ProcessEnv,
+  { run, log, timeoutMs, signal }: ActionContext,
+): Promise<AttemptResult | 'interrupted'> {
+  const [program = '', ...args] = argv;
+  const child = spawn(program, args, { cwd, env, detached: true, stdio: 'pipe' });
+  const exited = once(child, 'exit') as Promise<[number | null, NodeJS.Signals | null]>;
+  const closed = once(child, 'close');
+  closed.catch(() => {});
+  // What could not be started may have no outputs to listen to; why is the error that this rejects with.
+  if (child.pid === undefined) await exited;
+  child.stdout.on('data', (data: Buffer) => log.write('stdout', data));
+  child.stderr.on('data', (data: Buffer) => log.write('stderr', data));
+  // A command need not read its input; then the pipe breaks, which is no failure.
+  child.stdin.on('error', () => {});
+  child.stdin.end(run.payload);
+
+  let hasTimedOut = false;
+  const terminate = () => {
+    signalGroup(child, 'SIGTERM');
+    kill ??= setTimeout(() => signalGroup(child, 'SIGKILL'), TERMINATION_GRACE_MS);
+  };
+  let kill: NodeJS.Timeout | undefined;
+  const timeout = setTimeout(() => {
+    hasTimedOut = true;
+    log.note(`The time limit of ${timeoutMs} ms is over: the command is told to end.`);
+    terminate();
+  }, timeoutMs);
+  let isInterrupted = false;
+  const interrupt = () => {
+    isInterrupted = !hasTimedOut;
+    terminate();
+  };
+  signal.addEventListener('abort', interrupt, { once: true });
+  if (signal.aborted) interrupt();
+
+  const [exitCode, exitSignal] = await exited;
+  // How it ended is settled here: what comes while its last output is waited for changes nothing.
+  clearTimeout(timeout);
+  clearTimeout(kill);
+  signal.removeEventListener('abort', interrupt);
+  // What the command left running in its group ends with it, and lets go of the outputs.
+  signalGroup(child, 'SIGKILL');
+  await withDeadline(closed, OUTPUT_DRAIN_MS).catch(() => {});
+  child.stdout.destroy();
+  child.stderr.destroy();
+  return isInterrupted ? 'interrupted' : judge(exitCode, exitSignal, hasTimedOut ? timeoutMs : undefined);
+}
+
+function judge(
+  exitCode: number | null,
+  signal: NodeJS.Signals | null,
+  timedOutAfterMs: number | undefined,
+): AttemptResult {
+  const ending = {
+    ...(exitCode !== null && { exitCode }),
+    ...(signal !== null && { signal }),
+  };
+  if (timedOutAfterMs !== undefined) {
+    const message = `The command took longer than ${timedOutAfterMs} ms and was ended.`;
+    return { outcome: { status: 'timed_out', reason: 'timeout', message, ...ending }, mayRetry: true };
+  }
+  if (signal !== null) {
+    const message = `The command was ended by ${signal}.`;
+    return { outcome: { status: 'failed', reason: 'signal', message, ...ending }, mayRetry: true };
+  }
+  const status = exitCode === 0 ? 'succeeded' : 'failed';
+  const message = `The command exited with code ${exitCode}.`;
+  return { outcome: { status, reason: 'exit_code', message, ...ending }, mayRetry: status === 'failed' };
+}
+
+/** Sends a signal to the command's whole process group; a group that is gone needs none. */
+function signalGroup(child: ChildProcess, signal: NodeJS.Signals): void {
+  if (child.pid === undefined) return;
+  try {
+    process.kill(-child.pid, signal);
+  } catch {
+    // ESRCH: every process of the group has ended.
+  }
+}

@@ -1,0 +1,115 @@
+import type { Automation } from '../core/automation.ts';
+import type { AttemptResult, RunAttempt, RunEndReason } from '../core/run.ts';
+import type { Logger } from '../logger.ts';
+import type { AutomationStore, ExecutableAutomation } from '../store/automations.ts';
+import { LOCK_LOST } from '../store/consumer.ts';
+import type { RunLogStore } from '../store/run-log.ts';
+import { runCommand } from './actions/command.ts';
+import { deliverToUrl } from './actions/http.ts';
+import { OutputLog } from './output-log.ts';
+
+/** A run on which this many workers died is not given to another: it may be what kills them. */
+const MAX_WORKERS_LOST = 3;
+
+export interface ExecutionDependencies {
+  automations: AutomationStore;
+  runLogs: RunLogStore;
+  logger: Logger;
+  workerId: string;
+  workerEnvironment: Readonly<NodeJS.ProcessEnv>;
+  /** Milliseconds, for automations without a limit of their own. */
+  defaultTimeoutMs: number;
+  retentionSeconds: number;
+  version: string;
+}
+
+/** Makes one attempt at a run: checks that it may still be executed, acts, and says how it ended. */
+export async function executeRun(
+  dependencies: ExecutionDependencies,
+  run: RunAttempt,
+  signal: AbortSignal,
+): Promise<AttemptResult | 'interrupted'> {
+  const { automations, runLogs, logger, workerId, retentionSeconds } = dependencies;
+  const log = new OutputLog(runLogs, run, retentionSeconds);
+  const { id: runId, automation: slug, attempt } = run;
+  const startedAt = Date.now();
+  logger.info({ runId, automation: slug, attempt, status: 'running' }, 'run started');
+
+  const automation = await automations.get(slug);
+  const refusal = refuse(run, automation);
+  let result: AttemptResult | 'interrupted' | undefined = refusal;
+  if (automation && !result) {
+    log.note(`Attempt ${attempt} starts on worker ${workerId}.`);
+    result = await act(dependencies, automation, run, log, signal);
+  }
+  // Interrupted work has no outcome; that of a lost lock is left to the worker that holds it now.
+  if (result === 'interrupted' && automation?.onWorkerLoss === 'fail' && signal.reason !== LOCK_LOST) {
+    result = workerLost('The worker shut down before the run had ended, and the run must not be repeated.');
+  }
+  if (result === 'interrupted') {
+    log.note(`Attempt ${attempt} was interrupted: ${String(signal.reason)}.`);
+    await log.flush();
+    logger.warn({ runId, automation: slug, attempt, reason: String(signal.reason) }, 'run interrupted');
+    return 'interrupted';
+  }
+  result ??= cancelled('automation_deleted', 'The automation was deleted before the run was executed.');
+
+  const { outcome } = result;
+  log.note(`Attempt ${attempt} ended: ${outcome.message}`);
+  await log.flush();
+  const { status, reason, exitCode, httpStatus } = outcome;
+  const durationMs = Date.now() - startedAt;
+  logger.info(
+    {
+      runId,
+      automation: slug,
+      attempt,
+      status,
+      reason,
+      exitCode,
+      httpStatus,
+      durationMs,
+      message: outcome.message,
+    },
+    'run ended',
+  );
+  return result;
+}
+
+/** Why a run is not to be executed, if so. */
+function refuse(run: RunAttempt, automation: Automation | undefined): AttemptResult | undefined {
+  if (!automation || automation.id !== run.automationId) {
+    return cancelled('automation_deleted', 'The automation was deleted before the run was executed.');
+  }
+  if (!automation.enabled) {
+    return cancelled('automation_disabled', 'The automation was disabled before the run was executed.');
+  }
+  if (run.workersLost > 0 && automation.onWorkerLoss === 'fail') {
+    return workerLost('The worker died while executing the run, and the run must not be repeated.');
+  }
+  if (run.workersLost >= MAX_WORKERS_LOST) {
+    return workerLost(`${run.workersLost} workers died while executing the run.`);
+  }
+  return undefined;
+}
+
+function cancelled(reason: RunEndReason, message: string): AttemptResult {
+  return { outcome: { status: 'cancelled', reason, message }, mayRetry: false };
+}
+
+function workerLost(message: string): AttemptResult {
+  return { outcome: { status: 'failed', reason: 'worker_lost', message }, mayRetry: false };
+}
+
+function act(
+  { workerEnvironment, defaultTimeoutMs, version }: ExecutionDependencies,
+  { action, signingSecret = '', timeoutMs = defaultTimeoutMs }: ExecutableAutomation,
+  run: RunAttempt,
+  log: OutputLog,
+  signal: AbortSignal,
+): Promise<AttemptResult | 'interrupted'> {
+  const context = { run, log, timeoutMs, signal };
+  return action.type === 'command'
+    ? runCommand(action, workerEnvironment, context)
+    : deliverToUrl(action, signingSecret, version, context);
+}

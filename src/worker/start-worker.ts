@@ -1,0 +1,94 @@
+import { randomBytes } from 'node:crypto';
+import { hostname } from 'node:os';
+import { type Config, processEnvironment } from '../config.ts';
+import { withDeadline } from '../core/deadline.ts';
+import type { Logger } from '../logger.ts';
+import { AutomationStore } from '../store/automations.ts';
+import { connect, outageReporter } from '../store/connect.ts';
+import { consumeRuns } from '../store/consumer.ts';
+import { createStore } from '../store/store.ts';
+import { HEARTBEAT_MS } from '../store/workers.ts';
+import { executeRun } from './execute-run.ts';
+
+const SECONDS_PER_DAY = 86_400;
+
+export interface RunningWorker {
+  id: string;
+  /** Resolves when Redis is there and the first run can be taken. */
+  ready: Promise<void>;
+  /**
+   * Takes no more runs, waits up to `graceMs` milliseconds for those in progress and returns the rest to the queue.
+   * Idempotent. Ends some seconds after the grace at the latest, whatever state Redis is in.
+   */
+  close(graceMs: number): Promise<void>;
+}
+
+/** Starts the worker process's work. Returns at once; runs are taken as soon as Redis is there. */
+export function startWorker(config: Config, redisUrl: string, logger: Logger): RunningWorker {
+  const id = `${hostname()}-${process.pid}-${randomBytes(3).toString('hex')}`;
+  const outage = outageReporter({
+    down: (err) => logger.error({ err }, 'redis is away: no runs are taken until it is back'),
+    up: () => logger.info('redis is back'),
+  });
+  const redis = connect(redisUrl, 'patient', outage.onError);
+  outage.watch(redis);
+  // An own connection for the sign of life and the logs, which fail while Redis is away instead of piling up.
+  const sideConnection = connect(redisUrl, 'fail-fast', () => {});
+  const onError = (err: Error) => logger.warn({ err }, 'queue error');
+  const store = createStore(sideConnection, config.REDIS_PREFIX, onError);
+  const retentionSeconds = config.RUN_RETENTION_DAYS * SECONDS_PER_DAY;
+
+  const consumer = consumeRuns({
+    redis,
+    keys: store.keys,
+    lanes: store.lanes,
+    workerId: id,
+    concurrency: config.WORKER_CONCURRENCY,
+    retentionSeconds,
+    onError: (error) => {
+      // What the connection reports is reported once, by the outage reporter.
+      if (redis.status === 'ready') onError(error);
+    },
+    execute: (run, signal) =>
+      executeRun(
+        {
+          automations: new AutomationStore(redis, store.keys),
+          runLogs: store.runLogs,
+          logger,
+          workerId: id,
+          workerEnvironment: processEnvironment(),
+          defaultTimeoutMs: config.RUN_TIMEOUT_MS,
+          retentionSeconds,
+          version: config.version,
+        },
+        run,
+        signal,
+      ),
+  });
+
+  const beat = () => store.workers.beat(id).catch(() => {});
+  const heartbeat = setInterval(beat, HEARTBEAT_MS);
+  const ready = consumer.ready().then(async () => {
+    await beat();
+    logger.info({ worker: id, concurrency: config.WORKER_CONCURRENCY }, 'worker takes runs');
+  });
+
+  let closing: Promise<void> | undefined;
+  return {
+    id,
+    ready,
+    close: (graceMs) => {
+      closing ??= (async () => {
+        clearInterval(heartbeat);
+        await consumer
+          .close(graceMs)
+          .catch((err) => logger.warn({ err }, 'redis is away: runs in progress go to another worker later'));
+        await withDeadline(store.workers.leave(id), 500).catch(() => {});
+        redis.disconnect();
+        await store.close();
+        logger.info('worker stopped');
+      })();
+      return closing;
+    },
+  };
+}

@@ -1,0 +1,325 @@
+import { execFile } from 'node:child_process';
+import { promisify } from 'node:util';
+import { expect, test } from 'vitest';
+import { isWellFormedApiKey } from '../../src/core/api-key.ts';
+import { ORC, runOrc } from '../support/orc-process.ts';
+import { createAutomation, openTestStore } from '../support/store.ts';
+
+const store = openTestStore();
+const { env } = store;
+
+const orc = (...args: string[]) => runOrc(['automations', ...args], { env });
+
+const statusWith = async (slug: string, key: string) =>
+  (await store.automations.authenticate(slug, key)).status;
+
+/** The only key in a text. */
+function keyIn(text: string): string {
+  const keys = text.match(/orc_[0-9A-Za-z]{49}/g) ?? [];
+  expect(new Set(keys).size).toBe(1);
+  return keys[0] ?? '';
+}
+
+test('create stores a command exactly as it was typed after --', async () => {
+  const { code, stderr } = await orc(
+    'create',
+    'nightly-report',
+    ...['--name', 'Nightly report', '--timeout', '10m', '--attempts', '3', '--concurrency', '2'],
+    ...['--rate', '60/m', '--cwd', '/srv/app', '--env', 'A=1=2', '--env', 'B=', '--pass-env', 'TOKEN'],
+    ...['--on-worker-loss', 'fail', '--disabled'],
+    ...['--', 'python3', '-u', 'report.py', '--json', '$(id)', 'two words', ''],
+  );
+  expect([code, stderr]).toEqual([0, '']);
+  expect(await store.automations.get('nightly-report')).toMatchObject({
+    slug: 'nightly-report',
+    name: 'Nightly report',
+    enabled: false,
+    action: {
+      type: 'command',
+      argv: ['python3', '-u', 'report.py', '--json', '$(id)', 'two words', ''],
+      cwd: '/srv/app',
+      env: { A: '1=2', B: '' },
+      passEnv: ['TOKEN'],
+    },
+    timeoutMs: 600_000,
+    attempts: 3,
+    concurrency: 2,
+    rate: { limit: 60, windowMs: 60_000 },
+    onWorkerLoss: 'fail',
+  });
+});
+
+test('create without options makes an enabled automation with the documented defaults', async () => {
+  await orc('create', 'plain', '--', 'true');
+  const {
+    id: _,
+    createdAt: __,
+    updatedAt: ___,
+    keyCreatedAt: ____,
+    ...stored
+  } = (await store.automations.get('plain')) ?? {};
+  expect(stored).toEqual({
+    slug: 'plain',
+    name: '',
+    enabled: true,
+    action: { type: 'command', argv: ['true'], env: {}, passEnv: [] },
+    attempts: 1,
+    onWorkerLoss: 'rerun',
+  });
+});
+
+test('create shows a key that works, once, in a curl line that can be pasted', async () => {
+  const { stdout } = await runOrc(['automations', 'create', 'shown', '--', 'true'], {
+    env: { ...env, PUBLIC_URL: 'https://orc.example.com/' },
+  });
+  const key = keyIn(stdout);
+  expect(await statusWith('shown', key)).toBe('authenticated');
+  expect(stdout).toContain(
+    `curl -X POST https://orc.example.com/orc/api/automation-triggers/shown -H 'x-api-key: ${key}'`,
+  );
+  const { stdout: later } = await orc('show', 'shown', '--json');
+  expect(later).not.toContain(key);
+});
+
+test('create --url stores the URL and shows the signing secret, and nothing shows it again', async () => {
+  const url = 'https://example.com/hook?a=1';
+  const { stdout } = await orc('create', 'forward', '--url', url, '--attempts', '5');
+  const [secret = ''] = stdout.match(/whsec_[0-9A-Za-z+/=]{44}/) ?? [];
+  const stored = await store.automations.get('forward');
+  expect(stored).toMatchObject({ action: { type: 'http', url }, attempts: 5 });
+  expect(stored?.signingSecret).toBe(secret);
+  for (const args of [['show', 'forward'], ['show', 'forward', '--json'], ['list'], ['list', '--json']]) {
+    const { stdout: shown } = await orc(...args);
+    expect(shown).toContain(url);
+    expect(shown).not.toContain('whsec_');
+  }
+});
+
+test('create --quiet prints the key alone, so that a shell can keep it in a variable', async () => {
+  const command = 'KEY=$("$0" "$1" automations create quiet --quiet -- true) && printf "<%s>" "$KEY"';
+  const { stdout } = await promisify(execFile)('sh', ['-c', command, process.execPath, ORC], {
+    env: { PATH: process.env['PATH'], ...env },
+  });
+  expect(stdout).toMatch(/^<orc_\w+>$/);
+  expect(await statusWith('quiet', stdout.slice(1, -1))).toBe('authenticated');
+});
+
+test('create --url --quiet prints the key alone on standard output, and the secret beside it', async () => {
+  const { stdout, stderr } = await orc('create', 'quiet-url', '--url', 'https://example.com', '-q');
+  expect(isWellFormedApiKey(stdout.trimEnd())).toBe(true);
+  expect(stderr).toContain((await store.automations.get('quiet-url'))?.signingSecret);
+});
+
+test('create --json prints one value with the automation, its key and its secret', async () => {
+  const { stdout } = await orc('create', 'json', '--json', '--url', 'https://example.com/');
+  const { automation, apiKey, signingSecret } = JSON.parse(stdout);
+  expect(automation).toMatchObject({ slug: 'json', enabled: true, attempts: 1 });
+  expect(await statusWith('json', apiKey)).toBe('authenticated');
+  expect(signingSecret).toBe((await store.automations.get('json'))?.signingSecret);
+});
+
+test('a slug that exists is refused, and its automation and key stay as they are', async () => {
+  const key = await createAutomation(store, 'taken', { name: 'the first' });
+  const before = await store.redis.hgetall(store.keys.automation('taken'));
+  const { code, stdout, stderr } = await orc('create', 'taken', '--name', 'the second', '--', 'false');
+  expect([code, stdout]).toEqual([1, '']);
+  expect(stderr).toContain('An automation taken exists already and was left as it is.');
+  expect(await store.redis.hgetall(store.keys.automation('taken'))).toEqual(before);
+  expect(await statusWith('taken', key)).toBe('authenticated');
+});
+
+const LONG_SLUG = 'a'.repeat(65);
+
+test.each([
+  ['an upper-case slug', ['Report', '--', 'true'], "'Report' is not a slug. Use lower-case letters"],
+  ['a slug that is too long', [LONG_SLUG, '--', 'true'], 'at most 64 characters'],
+  ['no slug', [], "missing required argument 'slug'"],
+  ['neither a command nor a URL', ['x'], 'a command after --, such as'],
+  ['both a command and a URL', ['x', '--url', 'https://example.com', '--', 'true'], 'not both'],
+  ['a URL that is none', ['x', '--url', 'example.com'], "'example.com' is not an http or https URL"],
+  ['a URL with a password', ['x', '--url', 'https://u:s3cret@example.com'], 'user name or password'],
+  ['--env with a URL', ['x', '--url', 'https://example.com', '--env', 'A=1'], 'are for commands'],
+  [
+    'a duration without a unit',
+    ['x', '--timeout', '10', '--', 'true'],
+    "'10' is not a duration. Write a number with a unit: 500ms, 90s",
+  ],
+  ['no time at all', ['x', '--timeout', '0', '--', 'true'], '--timeout is longer than 0'],
+  ['a timeout beyond what a timer can wait', ['x', '--timeout', '30d', '--', 'true'], 'at most 7d'],
+  [
+    'a rate without a unit',
+    ['x', '--rate', '60', '--', 'true'],
+    "'60' is not a rate. Write a number per s, m, h or d: 5/s",
+  ],
+  ['a variable without a value', ['x', '--env', 'KEY', '--', 'true'], "--env takes KEY=VALUE, not 'KEY'"],
+  ['a variable with a bad name', ['x', '--env', 'A-B=1', '--', 'true'], "'A-B' is not a variable's name"],
+  ["a variable of orc's own", ['x', '--env', 'ORC_RUN_ID=1', '--', 'true'], 'names that begin with ORC_'],
+  [
+    'no attempts',
+    ['x', '--attempts', '0', '--', 'true'],
+    "--attempts is a whole number from 1 to 100, not '0'",
+  ],
+  [
+    'another choice',
+    ['x', '--on-worker-loss', 'retry', '--', 'true'],
+    "--on-worker-loss is rerun or fail, not 'retry'",
+  ],
+  ['an unknown option', ['x', '--retries', '3', '--', 'true'], "unknown option '--retries'"],
+  ['a misspelt option', ['x', '--atempts', '3', '--', 'true'], 'Did you mean --attempts?'],
+])('create with %s is a usage error that says what to do', async (_, args, sentence) => {
+  const { code, stdout, stderr } = await orc('create', ...args);
+  expect([code, stdout]).toEqual([2, '']);
+  expect(stderr).toContain(sentence);
+  expect(stderr).not.toMatch(/^\s+at /m);
+  expect(stderr).not.toContain('s3cret');
+  expect(await store.automations.get('x')).toBeUndefined();
+});
+
+test('list shows every automation in the order of the slugs, as a table or as JSON', async () => {
+  const other = openedAlone;
+  await createAutomation(other, 'b-second', { name: 'Zweite', enabled: false });
+  await createAutomation(other, 'a-first', {
+    action: { type: 'command', argv: ['echo', 'two words'], env: {}, passEnv: [] },
+  });
+  const { code, stdout } = await runOrc(['automations', 'list'], { env: other.env });
+  expect(code).toBe(0);
+  expect(stdout.split('\n').map((line) => line.split(/ {2,}/))).toEqual([
+    ['SLUG', 'STATE', 'ACTION', 'NAME'],
+    ['a-first', 'enabled', 'echo "two words"'],
+    ['b-second', 'disabled', 'true', 'Zweite'],
+    [''],
+  ]);
+  const listed = JSON.parse((await runOrc(['automations', 'list', '--json'], { env: other.env })).stdout);
+  expect(listed.map(({ slug }: { slug: string }) => slug)).toEqual(['a-first', 'b-second']);
+});
+
+const openedAlone = openTestStore();
+const empty = openTestStore();
+
+test('list without automations says how to create one, and is an empty list for programs', async () => {
+  const { stdout } = await runOrc(['automations', 'list'], { env: empty.env });
+  expect(stdout).toContain('orc automations create');
+  const { stdout: json } = await runOrc(['automations', 'list', '--json'], { env: empty.env });
+  expect(JSON.parse(json)).toEqual([]);
+});
+
+test('show prints what is configured; stored values are not shown to people', async () => {
+  await createAutomation(store, 'details', {
+    action: { type: 'command', argv: ['run', 'me'], env: { STORED: 's3cret' }, passEnv: ['PASSED'] },
+    rate: { limit: 5, windowMs: 1000 },
+    timeoutMs: 90_000,
+  });
+  const { code, stdout } = await orc('show', 'details');
+  expect(code).toBe(0);
+  for (const text of ['details', 'enabled', 'run me', 'STORED', 'PASSED', '5/s', '1 min 30 s', 'rerun']) {
+    expect(stdout).toContain(text);
+  }
+  expect(stdout).not.toContain('s3cret');
+  const shown = JSON.parse((await orc('show', 'details', '--json')).stdout);
+  expect(shown).toMatchObject({ slug: 'details', timeoutMs: 90_000, rate: { limit: 5, windowMs: 1000 } });
+  expect(JSON.stringify(shown)).not.toContain('keyHash');
+});
+
+test('disable and enable count from the next request on, and may be repeated', async () => {
+  const key = await createAutomation(store, 'switched');
+  for (const _ of ['once', 'twice']) {
+    expect(await orc('disable', 'switched')).toEqual({
+      code: 0,
+      stdout: 'The automation switched is disabled.\n',
+      stderr: '',
+    });
+    expect(await statusWith('switched', key)).toBe('disabled');
+  }
+  expect((await orc('enable', 'switched')).stdout).toBe('The automation switched is enabled.\n');
+  expect(await statusWith('switched', key)).toBe('authenticated');
+  expect(JSON.parse((await orc('disable', 'switched', '--json')).stdout)).toEqual({
+    slug: 'switched',
+    enabled: false,
+  });
+});
+
+test('delete ends the key, and frees the slug for another automation', async () => {
+  const key = await createAutomation(store, 'gone');
+  expect((await orc('delete', 'gone')).stdout).toBe('The automation gone is deleted.\n');
+  expect(await statusWith('gone', key)).toBe('rejected');
+  expect((await orc('delete', 'gone')).code).toBe(1);
+  expect((await orc('create', 'gone', '--', 'true')).code).toBe(0);
+  expect(await statusWith('gone', key)).toBe('rejected');
+  expect(JSON.parse((await orc('delete', 'gone', '--json')).stdout)).toEqual({ slug: 'gone', deleted: true });
+});
+
+test('rotate-key prints a key that works and the exact moment at which the old one ends', async () => {
+  const old = await createAutomation(store, 'rotated');
+  const { stdout } = await orc('rotate-key', 'rotated', '--grace', '1m');
+  expect(await statusWith('rotated', keyIn(stdout))).toBe('authenticated');
+  expect(await statusWith('rotated', old)).toBe('authenticated');
+  const endsAt = (await store.automations.get('rotated'))?.previousKeyEndsAt?.toISOString();
+  expect(stdout).toContain(`The old key stays valid until ${endsAt}.`);
+});
+
+test('rotate-key --grace 0 ends the old key at once', async () => {
+  const old = await createAutomation(store, 'revoked');
+  const { stdout } = await orc('rotate-key', 'revoked', '--grace', '0');
+  expect(stdout).toContain('The old key is no longer valid.');
+  expect(await statusWith('revoked', old)).toBe('rejected');
+  expect(await statusWith('revoked', keyIn(stdout))).toBe('authenticated');
+});
+
+test('rotate-key keeps the old key for a day unless told otherwise', async () => {
+  await createAutomation(store, 'default-grace');
+  const before = Date.now();
+  const { slug, apiKey, previousKeyEndsAt } = JSON.parse(
+    (await orc('rotate-key', 'default-grace', '--json')).stdout,
+  );
+  expect(slug).toBe('default-grace');
+  expect(await statusWith('default-grace', apiKey)).toBe('authenticated');
+  const graceMs = Date.parse(previousKeyEndsAt) - before;
+  expect(graceMs).toBeGreaterThanOrEqual(86_400_000);
+  expect(graceMs).toBeLessThan(86_400_000 + 60_000);
+});
+
+test('rotate-key --quiet prints the new key alone', async () => {
+  await createAutomation(store, 'quietly');
+  const { stdout, stderr } = await orc('rotate-key', 'quietly', '--quiet');
+  expect(stderr).toBe('');
+  expect(stdout).toMatch(/^orc_\w+\n$/);
+  expect(await statusWith('quietly', stdout.trimEnd())).toBe('authenticated');
+});
+
+test.each(['soon', '366d'])('rotate-key --grace=%s is a usage error that rotates nothing', async (grace) => {
+  const slug = `kept${grace.replace(/\W/g, '')}`;
+  const key = await createAutomation(store, slug);
+  const { code, stdout, stderr } = await orc('rotate-key', slug, `--grace=${grace}`);
+  expect([code, stdout]).toEqual([2, '']);
+  expect(stderr).toMatch(/is not a duration|at most 365d/);
+  expect(await statusWith(slug, key)).toBe('authenticated');
+  expect((await store.automations.get(slug))?.previousKeyEndsAt).toBeUndefined();
+});
+
+test.each(['show', 'enable', 'disable', 'delete', 'rotate-key'])(
+  '%s of an unknown slug suggests the one that was probably meant',
+  async (verb) => {
+    const slug = `known-${verb}`;
+    await createAutomation(store, slug);
+    const { code, stdout, stderr } = await orc(verb, `knwon-${verb}`);
+    expect([code, stdout]).toEqual([1, '']);
+    expect(stderr).toContain(`There is no automation "knwon-${verb}". Did you mean ${slug}?`);
+  },
+);
+
+test('an unknown slug that resembles none gets no suggestion', async () => {
+  await createAutomation(store, 'hello');
+  const { code, stderr } = await orc('show', 'something-else-entirely');
+  expect(code).toBe(1);
+  expect(stderr).toContain('All of them: orc automations list');
+  expect(stderr).not.toContain('Did you mean');
+});
+
+test('what is not a slug is unknown, and no control character of it reaches the terminal', async () => {
+  const slugs = ['', '*', 'hello:x', '\u001b[31m'];
+  for (const { code, stderr } of await Promise.all(slugs.map((slug) => orc('show', '--', slug)))) {
+    expect(code).toBe(1);
+    expect(stderr).toContain('There is no automation');
+    expect(stderr).not.toContain('\u001b');
+  }
+});

@@ -1,0 +1,123 @@
+import { once } from 'node:events';
+import { type AddressInfo, createServer, type Server, type Socket } from 'node:net';
+import { expect, inject, onTestFinished, test } from 'vitest';
+import { runOrc } from '../support/orc-process.ts';
+import { openFolder } from '../worker/workbench.ts';
+
+/** A folder in which, and above which, no `orc local` runs. */
+const cwd = openFolder()('.');
+
+/** Commands that come and go, and commands that stay; each kind finds its Redis in its own way. */
+const SHORT_COMMANDS = [
+  ['automations', 'create', 'x', '--', 'true'],
+  ['automations', 'list'],
+  ['runs', 'logs', 'x'],
+];
+const LONG_COMMANDS = [['api'], ['worker']];
+
+test('without REDIS_URL and without orc local, a command fails with one sentence that says what to do', async () => {
+  const commands = [...LONG_COMMANDS, ...SHORT_COMMANDS];
+  for (const result of await Promise.all(commands.map((args) => runOrc(args, { cwd })))) {
+    expect(result).toEqual({
+      code: 1,
+      stdout: '',
+      stderr: 'orc: No Redis to work with: start `orc local` in this folder, or set REDIS_URL.\n',
+    });
+  }
+});
+
+test('a Redis that is not there is one clear error without its password', async () => {
+  const port = await unusedPort();
+  const env = { REDIS_URL: `redis://user:s3cret@127.0.0.1:${port}/0` };
+  const results = await Promise.all(SHORT_COMMANDS.map((args) => runOrc(args, { cwd, env })));
+  for (const { code, stdout, stderr } of results) {
+    expect([code, stdout]).toEqual([1, '']);
+    expect(stderr).toMatch(/^orc: Redis at redis:\/\/\*\*\*@127\.0\.0\.1:\d+\/0 cannot be used: .*\n$/);
+    expect(stderr).toContain(`ECONNREFUSED 127.0.0.1:${port}`);
+    expect(stderr).toContain('REDIS_URL');
+    expect(stderr).not.toContain('s3cret');
+  }
+});
+
+test('a Redis that takes connections and never answers is one clear error, too', async () => {
+  const { port } = await listen(() => undefined);
+  const { code, stderr } = await runOrc(['automations', 'list'], {
+    env: { REDIS_URL: `redis://:s3cret@127.0.0.1:${port}` },
+  });
+  expect(code).toBe(1);
+  expect(stderr).toMatch(/^orc: Redis at \S+ cannot be used: .*\n$/);
+  expect(stderr).not.toContain('s3cret');
+});
+
+test('something else than Redis is one clear error, too', async () => {
+  const { port } = await listen((socket) => socket.end('HTTP/1.1 400 Bad Request\r\n\r\n'));
+  const { code, stderr } = await runOrc(['automations', 'list'], {
+    env: { REDIS_URL: `redis://127.0.0.1:${port}` },
+  });
+  expect(code).toBe(1);
+  expect(stderr).toMatch(/^orc: Redis at \S+ cannot be used: .*\n$/);
+});
+
+test('a REDIS_URL that cannot be read is named, and nothing of it is printed', async () => {
+  for (const args of [['automations', 'list'], ['worker']]) {
+    const { code, stdout, stderr } = await runOrc(args, { env: { REDIS_URL: 'redis://:s3cr/et@127.0.0.1' } });
+    expect([code, stdout]).toEqual([1, '']);
+    expect(stderr).toMatch(/^orc: REDIS_URL is not a valid URL\. .*\n$/);
+    expect(stderr).not.toContain('s3cr');
+  }
+});
+
+test('a wrong environment is one message with every problem and no value, whatever the command', async () => {
+  const env = {
+    REDIS_URL: 'http://:s3cret@redis',
+    PORT: 's3cret-port',
+    LOG_LEVEL: 's3cret-level',
+    REDIS_PREFIX: 's3cret prefix',
+    RUN_TIMEOUT_MS: '-1',
+    TRUST_PROXY: 's3cret-proxy',
+  };
+  const commands = [['local'], ...LONG_COMMANDS, ...SHORT_COMMANDS];
+  const results = await Promise.all(commands.map((args) => runOrc(args, { cwd, env })));
+  for (const { code, stdout, stderr } of results) {
+    expect([code, stdout]).toEqual([1, '']);
+    expect(stderr).toMatch(/^orc: The environment has 6 problems:\n( {2}[A-Z_]+ .*\n){6}$/);
+    for (const name of Object.keys(env)) expect(stderr).toMatch(new RegExp(`^  ${name} `, 'm'));
+    expect(stderr).not.toContain('s3cret');
+  }
+});
+
+test('a wrongly typed command is told before a wrong environment', async () => {
+  const { code, stderr } = await runOrc(['automations', 'create', 'x'], { env: { PORT: 'wrong' } });
+  expect(code).toBe(2);
+  expect(stderr).not.toContain('PORT');
+});
+
+test('a variable that is set to nothing counts as not set', async () => {
+  const env = { REDIS_URL: inject('redisUrl'), PORT: '', LOG_LEVEL: '', REDIS_PREFIX: '', PUBLIC_URL: '' };
+  expect((await runOrc(['automations', 'show', 'nobody'], { env })).stderr).toContain(
+    'There is no automation',
+  );
+});
+
+async function listen(onConnection: (socket: Socket) => void): Promise<{ port: number; server: Server }> {
+  const sockets = new Set<Socket>();
+  const server = createServer((socket) => {
+    sockets.add(socket);
+    socket.on('error', () => undefined);
+    onConnection(socket);
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  onTestFinished(() => {
+    server.close();
+    for (const socket of sockets) socket.destroy();
+  });
+  return { port: (server.address() as AddressInfo).port, server };
+}
+
+async function unusedPort(): Promise<number> {
+  const { port, server } = await listen(() => undefined);
+  server.close();
+  await once(server, 'close');
+  return port;
+}

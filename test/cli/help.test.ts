@@ -1,0 +1,63 @@
+import { expect, test } from 'vitest';
+import { runOrc } from '../support/orc-process.ts';
+
+/** Every command, and what its help must mention: its arguments, its options and its subcommands. */
+const HELP: Record<string, string[]> = {
+  '': ['local', 'api', 'worker', 'automations', 'runs'],
+  local: ['Usage: orc local'],
+  api: ['Usage: orc api'],
+  worker: ['Usage: orc worker'],
+  automations: ['create', 'list', 'show', 'enable', 'disable', 'delete', 'rotate-key'],
+  'automations create': [
+    ...[
+      '<slug>',
+      '[command...]',
+      '--url',
+      '--name',
+      '--disabled',
+      '--timeout',
+      '--attempts',
+      '--concurrency',
+    ],
+    ...['--rate', '--cwd', '--env', '--pass-env', '--on-worker-loss', '--quiet', '--json', 'Examples:'],
+  ],
+  'automations list': ['--json'],
+  'automations show': ['<slug>', '--json'],
+  'automations enable': ['<slug>', '--json'],
+  'automations disable': ['<slug>', '--json'],
+  'automations delete': ['<slug>', '--json'],
+  'automations rotate-key': ['<slug>', '--grace', '24h', '--quiet', '--json'],
+  runs: ['list', 'show', 'logs'],
+  'runs list': ['--automation', '--status', 'queued, running', '--limit', '--json'],
+  'runs show': ['<runId>', '--json'],
+  'runs logs': ['<runId>', '--follow', '--json'],
+};
+
+test.each(Object.entries(HELP))(
+  'orc %s explains itself with --help, in any environment',
+  async (command, mentioned) => {
+    const args = command.split(' ').filter((word) => word !== '');
+    const { code, stdout, stderr } = await runOrc([...args, '--help'], { env: { PORT: 'wrong' } });
+    expect([code, stderr]).toEqual([0, '']);
+    const words = stdout.replace(/\s+/g, ' ');
+    for (const text of [`Usage: ${['orc', ...args].join(' ')}`, ...mentioned]) expect(words).toContain(text);
+    expect(stdout).not.toContain('\u001b');
+  },
+);
+
+test.each([
+  [[], 'Usage: orc'],
+  [['automations'], 'Usage: orc automations'],
+  [['runs'], 'Usage: orc runs'],
+  [['wroker'], "unknown command 'wroker'"],
+  [['automations', 'make'], "unknown command 'make'"],
+  [['automations', 'show'], "missing required argument 'slug'"],
+  [['runs', 'show', 'a', 'b'], 'too many arguments'],
+  [['automations', 'rotate-key', 'x', '--force'], "unknown option '--force'"],
+  [['runs', 'logs', '--tail', '5', 'x'], "unknown option '--tail'"],
+])('orc %j is a usage error on standard error', async (args, sentence) => {
+  const { code, stdout, stderr } = await runOrc(args);
+  expect([code, stdout]).toEqual([2, '']);
+  expect(stderr).toContain(sentence);
+  expect(stderr).toMatch(/--help/);
+});

@@ -1,0 +1,250 @@
+import { execFile } from 'node:child_process';
+import { once } from 'node:events';
+import { writeFileSync } from 'node:fs';
+import { promisify } from 'node:util';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import type { AutomationDefinition } from '../../src/core/automation.ts';
+import { ORC, type OrcProcess, runOrc, startOrc, startWorkerProcess } from '../support/orc-process.ts';
+import { command, openTestStore, script } from '../support/store.ts';
+import { acceptRuns, eventually, openFolder, waitFor } from '../worker/workbench.ts';
+
+const store = openTestStore();
+/** An installation without a worker: its runs stay queued. */
+const idle = openTestStore();
+const folder = openFolder();
+
+let worker: OrcProcess;
+beforeAll(async () => {
+  worker = await startWorkerProcess({ ...store.env, SHUTDOWN_GRACE_MS: '500' });
+});
+afterAll(async () => {
+  await worker.stop();
+});
+
+/** Runs a line of shell in which $ORC is the executable. Takes the output as a whole, so that no character breaks. */
+const shell = (line: string, ...args: string[]) =>
+  promisify(execFile)('sh', ['-c', `ORC="${process.execPath} ${ORC}"; ${line}`, 'sh', ...args], {
+    env: { PATH: process.env['PATH'], ...store.env },
+    maxBuffer: 100e6,
+  });
+
+const orc = (...args: string[]) => runOrc(['runs', ...args], { env: store.env });
+const orcIdle = (...args: string[]) => runOrc(['runs', ...args], { env: idle.env });
+
+/** Has a run executed to its end. */
+async function executed(slug: string, changes: Partial<AutomationDefinition>): Promise<string> {
+  const [runId = ''] = await acceptRuns(store, slug, changes);
+  await eventually(async () => (await store.runs.get(runId))?.endedAt).toBeInstanceOf(Date);
+  return runId;
+}
+
+test('list shows the newest runs first, filtered and limited as asked', async () => {
+  const [oldest = '', newer = ''] = await acceptRuns(idle, 'first', {}, ['{}', '{"a":1}']);
+  const [newest = ''] = await acceptRuns(idle, 'second');
+  const [all, first, two, queued, running] = await Promise.all([
+    orcIdle('list'),
+    orcIdle('list', '--automation', 'first', '--json'),
+    orcIdle('list', '--limit', '2', '--json'),
+    orcIdle('list', '--status', 'queued', '--json'),
+    orcIdle('list', '--status', 'running', '--json'),
+  ]);
+  const [header, ...rows] = all.stdout
+    .trimEnd()
+    .split('\n')
+    .map((line) => line.split(/ {2,}/).slice(0, 3));
+  expect(header).toEqual(['RUN', 'AUTOMATION', 'STATUS']);
+  expect(rows).toEqual([
+    [newest, 'second', 'queued'],
+    [newer, 'first', 'queued'],
+    [oldest, 'first', 'queued'],
+  ]);
+  const ids = (stdout: string) => JSON.parse(stdout).map(({ id }: { id: string }) => id);
+  expect(ids(first.stdout)).toEqual([newer, oldest]);
+  expect(ids(two.stdout)).toEqual([newest, newer]);
+  expect(ids(queued.stdout)).toEqual([newest, newer, oldest]);
+  expect(ids(running.stdout)).toEqual([]);
+});
+
+test('list says that there are no such runs, or that there is no such automation', async () => {
+  await acceptRuns(idle, 'empty', {}, []);
+  const none = await orcIdle('list', '--automation', 'empty');
+  expect([none.code, none.stdout]).toEqual([0, 'There are no such runs.\n']);
+  const unknown = await orcIdle('list', '--automation', 'emtpy');
+  expect([unknown.code, unknown.stdout]).toEqual([1, '']);
+  expect(unknown.stderr).toContain('There is no automation "emtpy". Did you mean empty?');
+});
+
+test.each([
+  [['--status', 'done'], "'done' is not a status. There are: queued, running, retrying, succeeded"],
+  [['--limit', '0'], "--limit is a whole number from 1 to 9999, not '0'"],
+  [['--limit', 'all'], "not 'all'"],
+])('list %j is a usage error that says what to do', async (args, sentence) => {
+  const { code, stdout, stderr } = await orcIdle('list', ...args);
+  expect([code, stdout]).toEqual([2, '']);
+  expect(stderr).toContain(sentence);
+});
+
+test('show says how a run ended', async () => {
+  const runId = await executed('ends', { action: command('sh', '-c', 'exit 3') });
+  const { code, stdout } = await orc('show', runId);
+  expect(code).toBe(0);
+  const shown = Object.fromEntries(
+    stdout
+      .trimEnd()
+      .split('\n')
+      .map((line) => line.split(/ {2,}/)),
+  );
+  const run = await store.runs.get(runId);
+  expect(shown).toMatchObject({
+    run: runId,
+    automation: 'ends',
+    status: 'failed',
+    result: 'The command exited with code 3.',
+    reason: 'exit_code',
+    'exit code': '3',
+    accepted: run?.acceptedAt.toISOString(),
+    ended: run?.endedAt?.toISOString(),
+    worker: run?.worker,
+    payload: '2 bytes',
+    request: 'request-1',
+  });
+  expect(JSON.parse((await orc('show', runId, '--json')).stdout)).toEqual(JSON.parse(JSON.stringify(run)));
+});
+
+test('show of a run that waits shows no end', async () => {
+  const [runId = ''] = await acceptRuns(idle, 'waits');
+  const { stdout } = await orcIdle('show', runId);
+  expect(stdout).toMatch(/^status +queued$/m);
+  expect(stdout).not.toMatch(/^(ended|result|took|started)/m);
+});
+
+test.each(['show', 'logs'])('%s of a run that does not exist fails and says where to look', async (verb) => {
+  for (const runId of ['run_unknown', '*']) {
+    const { code, stdout, stderr } = await orc(verb, runId);
+    expect([code, stdout]).toEqual([1, '']);
+    expect(stderr).toContain(`There is no run "${runId}".`);
+    expect(stderr).toContain('orc runs list');
+  }
+});
+
+test("logs prints the run's output to standard output and the rest to standard error", async () => {
+  const source = 'echo out; echo err >&2; printf "no end of line"';
+  const runId = await executed('prints', { action: command('sh', '-c', source) });
+  const { code, stdout, stderr } = await orc('logs', runId);
+  expect([code, stdout]).toEqual([0, 'out\nno end of line']);
+  expect(stderr).toMatch(/^orc: Attempt 1 starts on worker \S+\n/);
+  expect(stderr).toContain('err\n');
+  expect(stderr).toMatch(/orc: Attempt 1 ended: The command exited with code 0\.\n$/);
+});
+
+test('logs --json prints an object a line and breaks no character apart', async () => {
+  const source = `process.stdout.write('x' + '😀'.repeat(50_000)); process.stderr.write('err\\n');`;
+  const runId = await executed('json-logs', { action: script(source) });
+  const { stdout, stderr } = await shell('$ORC runs logs --json "$1"', runId);
+  expect(stderr).toBe('');
+  const lines = stdout
+    .trimEnd()
+    .split('\n')
+    .map((line) => JSON.parse(line));
+  const text = (wanted: string) =>
+    lines
+      .filter(({ source: each }) => each === wanted)
+      .map(({ text: each }) => each)
+      .join('');
+  expect(text('stdout') === `x${'😀'.repeat(50_000)}`).toBe(true);
+  expect(text('stderr')).toBe('err\n');
+  expect(text('orc')).toContain('Attempt 1 starts');
+  expect(lines.length).toBeGreaterThan(4);
+  for (const { time, attempt } of lines) {
+    expect(new Date(time).toISOString()).toBe(time);
+    expect(attempt).toBe(1);
+  }
+});
+
+test('logs of a very long output shows where something was cut out, and how much', async () => {
+  const source = `for (let line = 0; line < 50000; line++) {
+    require('node:fs').writeSync(1, String(line).padStart(99) + '\\n');
+  }`;
+  const runId = await executed('long', { action: script(source) });
+  const [people, programs] = await Promise.all([orc('logs', runId), orc('logs', runId, '--json')]);
+  expect(people.stdout.startsWith('0\n'.padStart(100))).toBe(true);
+  expect(people.stdout.endsWith('49999\n')).toBe(true);
+  const cut = 5_000_000 - people.stdout.length;
+  expect(cut).toBeGreaterThan(3_000_000);
+  expect(people.stderr).toContain(`orc: ${cut} bytes of output were cut out here\n`);
+  const cuts = programs.stdout
+    .trimEnd()
+    .split('\n')
+    .map((line) => JSON.parse(line).cutBytes);
+  expect(cuts.filter((bytes) => bytes !== undefined)).toEqual([cut]);
+});
+
+test('logs into a pipe that is closed early ends without a complaint', async () => {
+  const runId = await executed('piped', { action: script(`console.log('x'.repeat(300_000))`) });
+  const { stdout, stderr } = await shell(
+    '{ $ORC runs logs "$1" 2>&3; echo "exit code $?" >&3; } 3>&2 | head -c 5',
+    runId,
+  );
+  expect(stdout).toBe('xxxxx');
+  expect(stderr).toMatch(/^(orc: .*\n)*exit code 0\n$/);
+});
+
+test.each([[[]], [['--json']]])(
+  'logs --follow %j prints what comes until the run has ended',
+  async (options) => {
+    const name = `followed${options.length}`;
+    const [runId = ''] = await acceptRuns(store, name, { action: waitFor(folder(name)) });
+    const following = startOrc(['runs', 'logs', '--follow', ...options, runId], { env: store.env });
+    await following.line('Attempt 1 starts');
+    expect(following.child.exitCode).toBeNull();
+    expect(following.lines.join('\n')).not.toContain('done');
+    const closed = once(following.child, 'close');
+    writeFileSync(folder(name), '');
+    await following.line('done');
+    await following.line('Attempt 1 ended');
+    expect((await closed)[0]).toBe(0);
+    expect((await store.runs.get(runId))?.status).toBe('succeeded');
+  },
+);
+
+test('logs --follow of a run that waits follows it from its start', async () => {
+  const gate = folder('waits-first');
+  const [runId = ''] = await acceptRuns(
+    store,
+    'waits-first',
+    {
+      action: waitFor(gate),
+      concurrency: 1,
+    },
+    ['{}', '{}'],
+  );
+  const second = (await store.runs.list({ automation: 'waits-first', limit: 2 }))[0]?.id ?? '';
+  expect(second).not.toBe(runId);
+  const following = startOrc(['runs', 'logs', '-f', second], { env: store.env });
+  const closed = once(following.child, 'close');
+  writeFileSync(gate, '');
+  expect((await closed)[0]).toBe(0);
+  expect(following.lines).toContain('done');
+});
+
+test('logs --follow of a run that has ended prints it and ends', async () => {
+  const runId = await executed('ended-before', { action: command('echo', 'hello') });
+  const { code, stdout } = await orc('logs', '--follow', runId);
+  expect([code, stdout]).toEqual([0, 'hello\n']);
+});
+
+test('nothing that is printed into a pipe has escape codes', async () => {
+  const runId = await executed('plain-text', { action: command('true') });
+  const printed = await Promise.all([
+    orc('list'),
+    orc('show', runId),
+    orc('logs', runId),
+    runOrc(['automations', 'list'], { env: store.env }),
+    runOrc(['automations', 'show', 'plain-text'], { env: store.env }),
+    runOrc(['automations', 'create', 'another', '--', 'true'], { env: store.env }),
+  ]);
+  for (const { code, stdout, stderr } of printed) {
+    expect(code).toBe(0);
+    expect(stdout + stderr).not.toContain('\u001b');
+  }
+});

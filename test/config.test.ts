@@ -1,0 +1,140 @@
+import { readFileSync } from 'node:fs';
+import { expect, test } from 'vitest';
+import { ConfigError, ConfigSchema, readConfig } from '../src/config.ts';
+
+const packageJson = readFileSync(new URL('../package.json', import.meta.url), 'utf8');
+
+function problemsOf(env: NodeJS.ProcessEnv): string {
+  try {
+    readConfig(env);
+  } catch (error) {
+    if (error instanceof ConfigError) return error.message;
+    throw error;
+  }
+  return '';
+}
+
+test('an empty environment gives the defaults', () => {
+  expect(readConfig({})).toEqual({
+    HOST: '127.0.0.1',
+    PORT: 3000,
+    REDIS_PREFIX: 'orc',
+    LOG_LEVEL: 'info',
+    BODY_LIMIT_BYTES: 262_144,
+    ACCEPT_TIMEOUT_MS: 2000,
+    MAX_QUEUED_RUNS: 100_000,
+    WORKER_CONCURRENCY: 10,
+    RUN_TIMEOUT_MS: 600_000,
+    RUN_RETENTION_DAYS: 7,
+    SHUTDOWN_GRACE_MS: 10_000,
+    version: JSON.parse(packageJson).version,
+  });
+});
+
+test('what is set is read, numbers as numbers', () => {
+  const env = {
+    HOST: '0.0.0.0',
+    PORT: '0',
+    PUBLIC_URL: 'https://orc.example.com',
+    FRONTEND_URL: 'https://app.example.com',
+    REDIS_URL: 'rediss://user:p%40ss@redis:6380/2',
+    REDIS_PREFIX: 'team-a_1',
+    LOG_LEVEL: 'silent',
+    TRUST_PROXY: '10.0.0.0/8, ::1',
+    BODY_LIMIT_BYTES: '1',
+    RUN_RETENTION_DAYS: '0.5',
+    ORC_VERSION: '9.9.9',
+  };
+  const { ORC_VERSION: version, ...set } = env;
+  expect(readConfig(env)).toMatchObject({
+    ...set,
+    PORT: 0,
+    BODY_LIMIT_BYTES: 1,
+    RUN_RETENTION_DAYS: 0.5,
+    version,
+  });
+});
+
+test('a variable that is set to nothing counts as not set', () => {
+  const empty = Object.fromEntries(Object.keys(ConfigSchema.properties).map((name) => [name, '']));
+  expect(readConfig(empty)).toEqual(readConfig({}));
+});
+
+test('the configuration is frozen and holds nothing else of the environment', () => {
+  const config = readConfig({ SECRET_OF_ANOTHER: 'x', PORT: '1' });
+  expect(Object.isFrozen(config)).toBe(true);
+  expect(Object.keys(config)).not.toContain('SECRET_OF_ANOTHER');
+});
+
+test('reading twice gives the same, and leaves schema and environment as they were', () => {
+  const before = JSON.stringify(ConfigSchema);
+  const env = Object.freeze({ PORT: '8080' });
+  expect(readConfig(env)).toEqual(readConfig(env));
+  expect(JSON.stringify(ConfigSchema)).toBe(before);
+});
+
+test('all problems are in one message, each with what is expected, and none with its value', () => {
+  const wrong = {
+    HOST: 'ok',
+    PORT: '65536',
+    PUBLIC_URL: 'https://s3cret.example.com/path',
+    FRONTEND_URL: 's3cret',
+    REDIS_URL: 's3cret',
+    REDIS_PREFIX: '{s3cret}',
+    LOG_LEVEL: 's3cret',
+    TRUST_PROXY: 's3cret',
+    BODY_LIMIT_BYTES: '0',
+    ACCEPT_TIMEOUT_MS: '1.5',
+    MAX_QUEUED_RUNS: 's3cret',
+    WORKER_CONCURRENCY: '1001',
+    RUN_TIMEOUT_MS: '99',
+    RUN_RETENTION_DAYS: '0',
+    SHUTDOWN_GRACE_MS: 'true',
+  };
+  const [first, ...lines] = problemsOf(wrong).split('\n');
+  expect(first).toBe('The environment has 14 problems:');
+  const named = lines.map((line) => /^ {2}(\w+) .+: .+\.$/.exec(line)?.[1]);
+  expect(named.sort()).toEqual(
+    Object.keys(wrong)
+      .filter((name) => name !== 'HOST')
+      .sort(),
+  );
+  expect(lines.join('\n')).not.toContain('s3cret');
+});
+
+test.each([
+  ['PORT', '-1', 'must be >= 0'],
+  ['PORT', '3000.5', 'must be integer'],
+  ['PORT', '', ''],
+  ['RUN_TIMEOUT_MS', '604800001', 'must be <= 604800000'],
+  ['LOG_LEVEL', 'INFO', 'is not usable: `trace`, `debug`'],
+  ['REDIS_URL', 'localhost:6379', 'is not usable: `redis://`'],
+  ['REDIS_URL', 'redis://localhost', ''],
+  ['REDIS_URL', '/run/redis.sock', ''],
+  ['PUBLIC_URL', 'https://user:password@example.com', 'is not usable'],
+  ['PUBLIC_URL', 'https://example.com/', ''],
+  ['REDIS_PREFIX', 'a:b', 'is not usable'],
+])('%s=%s: %s', (name, value, problem) => {
+  const problems = problemsOf({ [name]: value });
+  if (problem === '') expect(problems).toBe('');
+  else expect(problems).toContain(`The environment has a problem:\n  ${name} ${problem}`);
+});
+
+test("the README's table names every variable with its default and its meaning, and no other", () => {
+  const readme = readFileSync(new URL('../README.md', import.meta.url), 'utf8');
+  const rows = readme.split('\n').filter((line) => /^\| `[A-Z][A-Z_]*` \|/.test(line));
+  const properties: Record<string, { default?: unknown; description?: string }> = ConfigSchema.properties;
+  const expected = Object.entries(properties).map(([name, { default: value, description }]) => [
+    `\`${name}\``,
+    value === undefined ? '' : `\`${value}\``,
+    description,
+  ]);
+  expect(
+    rows.map((row) =>
+      row
+        .split('|')
+        .slice(1, -1)
+        .map((cell) => cell.trim()),
+    ),
+  ).toEqual(expected);
+});

@@ -1,0 +1,144 @@
+import { execFile } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
+import { type AddressInfo, createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { type OrcProcess, runOrc, startOrc } from '../support/orc-process.ts';
+
+const run = promisify(execFile);
+
+let cwd: string;
+let port: string;
+let local: OrcProcess;
+
+beforeAll(async () => {
+  cwd = await mkdtemp(join(tmpdir(), 'orc-local-'));
+  port = String(await freePort());
+});
+
+afterAll(async () => {
+  await local.stop('SIGINT');
+  await rm(cwd, { recursive: true, force: true });
+});
+
+async function freePort(): Promise<number> {
+  const server = createServer().listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port: free } = server.address() as AddressInfo;
+  server.close();
+  await once(server, 'close');
+  return free;
+}
+
+async function start(): Promise<OrcProcess> {
+  const started = startOrc(['local'], { cwd, env: { PORT: port } });
+  await started.line('Ctrl-C stops everything');
+  return started;
+}
+
+/** The processes on this machine whose working directory is the test's, or that have its data folder open. */
+async function processesOf(directory: string): Promise<string[]> {
+  const { stdout } = await run('ps', ['-eo', 'pid,args']);
+  return stdout.split('\n').filter((line) => line.includes(directory));
+}
+
+function isAlive(pid: number): boolean {
+  try {
+    return process.kill(pid, 0);
+  } catch {
+    return false;
+  }
+}
+
+let apiKey: string;
+
+test('the first start prints a curl line that starts a run when it is pasted into a shell', async () => {
+  local = await start();
+  const line = await local.line('curl ');
+  apiKey = /orc_\w{49}/.exec(line)?.[0] ?? '';
+  const { stdout } = await run('sh', ['-c', line.trim()]);
+  const { runId, status } = JSON.parse(stdout) as { runId: string; status: string };
+  expect(status).toBe('queued');
+
+  const shown = await local.line(`${runId}  Hello`);
+  expect(shown).toContain('hello succeeded');
+  expect(shown).toContain('your payload is {"name":"world"}');
+});
+
+test('other commands typed in the same folder find the private Redis without any configuration', async () => {
+  const { code, stdout } = await runOrc(['automations', 'list', '--json'], { cwd });
+  expect(code).toBe(0);
+  expect(JSON.parse(stdout)).toMatchObject([{ slug: 'hello', enabled: true }]);
+});
+
+test('the private Redis listens on no port', async () => {
+  const state = JSON.parse(await readFile(join(cwd, '.orc', 'local.json'), 'utf8')) as { redisUrl: string };
+  expect(state.redisUrl).toMatch(/^\/.*\.sock$/);
+});
+
+test('a second one in the same folder is refused in one sentence', async () => {
+  const { code, stderr } = await runOrc(['local'], { cwd, env: { PORT: '0' } });
+  expect(code).toBe(1);
+  expect(stderr).toMatch(
+    /^orc: orc local already runs here, at http:\/\/127\.0\.0\.1:\d+ \(process \d+\)\.\n$/,
+  );
+});
+
+test('a port that is taken is said in one sentence, before anything is started', async () => {
+  const other = await mkdtemp(join(tmpdir(), 'orc-local-'));
+  const { code, stdout, stderr } = await runOrc(['local'], { cwd: other, env: { PORT: port } });
+  expect(code).toBe(1);
+  expect(stdout).toBe('');
+  expect(stderr).toBe(
+    `orc: Port ${port} is taken by another program. Choose another one: PORT=${Number(port) + 1} npm start\n`,
+  );
+  await rm(other, { recursive: true });
+});
+
+test('Ctrl-C, even when npm sends it twice, ends every process and keeps the data', async () => {
+  local.child.kill('SIGINT');
+  expect(await local.stop('SIGINT')).toBe(0);
+  expect(await processesOf(cwd)).toEqual([]);
+  expect(await readdir(join(cwd, '.orc'))).toEqual(expect.arrayContaining(['appendonlydir']));
+  expect(await readdir(join(cwd, '.orc'))).not.toContain('local.json');
+});
+
+test('a second start goes on with the same data and the same keys', async () => {
+  local = await start();
+  expect(local.lines.join('\n')).not.toContain('orc_');
+  const response = await fetch(`http://127.0.0.1:${port}/orc/api/automation-triggers/hello`, {
+    method: 'POST',
+    headers: { 'x-api-key': apiKey },
+  });
+  expect(response.status).toBe(202);
+  const { runId } = (await response.json()) as { runId: string };
+  await local.line(`${runId}  Hello`);
+});
+
+test('when one of its processes is killed, it says which one and ends the others', async () => {
+  const { stdout } = await run('ps', ['-o', 'pid=,args=', '--ppid', String(local.child.pid)]);
+  const worker = stdout.split('\n').find((line) => line.endsWith(' worker'));
+  process.kill(Number.parseInt(worker ?? '', 10), 'SIGKILL');
+  await local.line('The worker process was ended by SIGKILL.');
+  await once(local.child, 'close');
+  expect(local.child.exitCode).toBe(1);
+  expect(await processesOf(cwd)).toEqual([]);
+});
+
+test('after it was killed itself, the next start takes over what it left running', async () => {
+  local = await start();
+  const { stdout } = await run('ps', ['-o', 'pid=', '--ppid', String(local.child.pid)]);
+  const children = stdout.trim().split(/\s+/).map(Number);
+  expect(children).toHaveLength(3);
+  local.child.kill('SIGKILL');
+  await local.stop();
+  local = await start();
+  await expect.poll(() => children.filter(isAlive), { timeout: 15_000 }).toEqual([]);
+  const { code } = await runOrc(['runs', 'list', '--json'], { cwd });
+  expect(code).toBe(0);
+  expect(await local.stop('SIGINT')).toBe(0);
+  expect(await processesOf(cwd)).toEqual([]);
+});

@@ -1,0 +1,289 @@
+import { describe, expect, test } from 'vitest';
+import { hashApiKey, mintApiKey } from '../../src/core/api-key.ts';
+import type { Authentication } from '../../src/store/automations.ts';
+import type { Store } from '../../src/store/store.ts';
+import { acceptRun, createTriggered } from '../support/runs.ts';
+import { command, createAutomation, definition, openTestStore } from '../support/store.ts';
+
+const store = openTestStore();
+const { automations } = store;
+
+const GRACE_MS = 60_000;
+
+async function statusOf(slug: string, apiKey: string): Promise<Authentication['status']> {
+  return (await automations.authenticate(slug, apiKey)).status;
+}
+
+async function rotate(slug: string, graceMs: number): Promise<{ apiKey: string; previousKeyEndsAt: Date }> {
+  const rotated = await automations.rotateKey(slug, graceMs);
+  if (rotated.status !== 'rotated') throw new Error(`there is no ${slug}`);
+  return rotated;
+}
+
+describe('create', () => {
+  test('stores everything an operator decides', async () => {
+    const complete = definition('complete', {
+      name: 'Wöchentlicher Bericht 📊 "quoted"\nsecond line',
+      enabled: false,
+      action: {
+        type: 'command',
+        argv: ['report', '', '--to', 'a b', 'ü'],
+        cwd: '/srv/reports',
+        env: { LANGUAGE: 'de', EMPTY: '' },
+        passEnv: ['TOKEN'],
+      },
+      timeoutMs: 90_000,
+      attempts: 3,
+      concurrency: 2,
+      rate: { limit: 60, windowMs: 60_000 },
+      onWorkerLoss: 'fail',
+    });
+    const created = await automations.create(complete);
+    if (created.status !== 'created') throw new Error(created.status);
+    expect(created.automation).toMatchObject(complete);
+    expect(await automations.get('complete')).toEqual(created.automation);
+  });
+
+  test('adds nothing to what is optional and was left out', async () => {
+    const created = await automations.create(definition('minimal'));
+    if (created.status !== 'created') throw new Error(created.status);
+    expect(await automations.get('minimal')).toEqual({
+      ...definition('minimal'),
+      id: created.automation.id,
+      createdAt: created.automation.createdAt,
+      updatedAt: created.automation.createdAt,
+      keyCreatedAt: created.automation.createdAt,
+    });
+  });
+
+  test('leaves an automation that exists as it is, key included', async () => {
+    const apiKey = await createAutomation(store, 'kept', { name: 'first' });
+    const before = await automations.get('kept');
+    expect(await automations.create(definition('kept', { name: 'second' }))).toEqual({ status: 'exists' });
+    expect(await automations.get('kept')).toEqual(before);
+    expect(await statusOf('kept', apiKey)).toBe('authenticated');
+  });
+
+  test('creates one automation when many are given the same slug at once', async () => {
+    const names = Array.from({ length: 10 }, (_, index) => `number ${index}`);
+    const results = await Promise.all(
+      names.map((name) => automations.create(definition('contested', { name }))),
+    );
+    const created = results.filter((result) => result.status === 'created');
+    expect(created).toHaveLength(1);
+    expect(await automations.get('contested')).toEqual(created[0]?.automation);
+    expect(await statusOf('contested', created[0]?.apiKey ?? '')).toBe('authenticated');
+  });
+
+  test('makes a Standard Webhooks secret for an automation that delivers to a URL, and no other', async () => {
+    const action = { type: 'http', url: 'https://example.com/hook' } as const;
+    const delivering = await automations.create(definition('delivering', { action }));
+    const running = await automations.create(definition('running', { action: command('true') }));
+    if (delivering.status !== 'created' || running.status !== 'created') throw new Error('not created');
+    expect(running).not.toHaveProperty('signingSecret');
+    const { signingSecret = '' } = delivering;
+    expect(signingSecret).toMatch(/^whsec_/);
+    const bytes = Buffer.from(signingSecret.replace('whsec_', ''), 'base64');
+    expect(bytes.length).toBeGreaterThanOrEqual(24);
+    expect(bytes.length).toBeLessThanOrEqual(64);
+    expect(await automations.get('delivering')).toMatchObject({ action, signingSecret });
+  });
+});
+
+describe('list', () => {
+  const { automations: listed } = openTestStore();
+
+  test('is empty before there is an automation', async () => {
+    expect(await listed.list()).toEqual([]);
+    expect(await listed.slugs()).toEqual([]);
+  });
+
+  test('has every automation in the order of the slugs, without signing secrets', async () => {
+    const action = { type: 'http', url: 'https://example.com/' } as const;
+    for (const slug of ['b', 'a-1', '10', 'a', '9']) await listed.create(definition(slug, { action }));
+    const found = await listed.list();
+    expect(found.map(({ slug }) => slug)).toEqual(['10', '9', 'a', 'a-1', 'b']);
+    expect(await listed.slugs()).toEqual(['10', '9', 'a', 'a-1', 'b']);
+    for (const automation of found) expect(automation).not.toHaveProperty('signingSecret');
+    const { signingSecret: _, ...first } = (await listed.get('10')) ?? {};
+    expect(found[0]).toEqual(first);
+  });
+
+  test('has more automations than are read at once', async () => {
+    const slugs = Array.from({ length: 520 }, (_, index) => `many-${1000 + index}`);
+    await Promise.all(slugs.map((slug) => listed.create(definition(slug))));
+    expect((await listed.list()).map(({ slug }) => slug)).toEqual(expect.arrayContaining(slugs));
+  });
+});
+
+describe('enabling and disabling', () => {
+  test('count from the next request on, and change nothing else', async () => {
+    const apiKey = await createAutomation(store, 'switched', { concurrency: 3 });
+    const before = await automations.get('switched');
+    expect(await automations.setEnabled('switched', false)).toBe(true);
+    expect(await statusOf('switched', apiKey)).toBe('disabled');
+    expect(await automations.get('switched')).toEqual({
+      ...before,
+      enabled: false,
+      updatedAt: expect.any(Date),
+    });
+    expect(await automations.setEnabled('switched', true)).toBe(true);
+    expect(await statusOf('switched', apiKey)).toBe('authenticated');
+  });
+
+  test('do not make an automation of an unknown slug', async () => {
+    expect(await automations.setEnabled('unknown', true)).toBe(false);
+    expect(await automations.get('unknown')).toBeUndefined();
+    expect(await store.redis.exists(store.keys.automation('unknown'))).toBe(0);
+  });
+});
+
+describe('delete', () => {
+  test('takes the automation away and leaves its runs readable', async () => {
+    const automation = await createTriggered(store, 'deleted');
+    const runId = await acceptRun(store, automation);
+    expect(await automations.delete('deleted')).toBe(true);
+    expect(await automations.get('deleted')).toBeUndefined();
+    expect(await automations.slugs()).not.toContain('deleted');
+    expect(await store.runs.get(runId)).toMatchObject({ automation: 'deleted', status: 'queued' });
+    expect(await automations.delete('deleted')).toBe(false);
+  });
+
+  test('ends the key for good, even when the slug is given again', async () => {
+    const oldKey = await createAutomation(store, 'reused');
+    const before = await automations.get('reused');
+    await automations.delete('reused');
+    expect(await statusOf('reused', oldKey)).toBe('rejected');
+    const newKey = await createAutomation(store, 'reused');
+    expect(await statusOf('reused', oldKey)).toBe('rejected');
+    expect(await statusOf('reused', newKey)).toBe('authenticated');
+    expect((await automations.get('reused'))?.id).not.toBe(before?.id);
+  });
+});
+
+describe('rotateKey', () => {
+  test('with a grace lets the old and the new key in until the moment it names', async () => {
+    const oldKey = await createAutomation(store, 'graced');
+    const { apiKey: newKey, previousKeyEndsAt } = await rotate('graced', GRACE_MS);
+    expect(await statusOf('graced', oldKey)).toBe('authenticated');
+    expect(await statusOf('graced', newKey)).toBe('authenticated');
+    const automation = await automations.get('graced');
+    expect(automation?.previousKeyEndsAt).toEqual(previousKeyEndsAt);
+    expect(previousKeyEndsAt.getTime() - Number(automation?.keyCreatedAt)).toBe(GRACE_MS);
+  });
+
+  test('ends the old key when its grace is over', async () => {
+    const oldKey = await createAutomation(store, 'ending');
+    const { apiKey: newKey } = await rotate('ending', 50);
+    await expect.poll(() => statusOf('ending', oldKey)).toBe('rejected');
+    expect(await statusOf('ending', newKey)).toBe('authenticated');
+    expect(await automations.get('ending')).not.toHaveProperty('previousKeyEndsAt');
+  });
+
+  test('without a grace ends the old key at once', async () => {
+    const oldKey = await createAutomation(store, 'revoked');
+    const { apiKey: newKey } = await rotate('revoked', 0);
+    expect(await statusOf('revoked', oldKey)).toBe('rejected');
+    expect(await statusOf('revoked', newKey)).toBe('authenticated');
+  });
+
+  test('twice in a row leaves only the last two keys', async () => {
+    const first = await createAutomation(store, 'twice');
+    const { apiKey: second } = await rotate('twice', GRACE_MS);
+    const { apiKey: third } = await rotate('twice', GRACE_MS);
+    expect(await statusOf('twice', first)).toBe('rejected');
+    expect(await statusOf('twice', second)).toBe('authenticated');
+    expect(await statusOf('twice', third)).toBe('authenticated');
+  });
+
+  test('does not make an automation of an unknown slug', async () => {
+    expect(await automations.rotateKey('unknown', GRACE_MS)).toEqual({ status: 'not_found' });
+    expect(await store.redis.exists(store.keys.automation('unknown'))).toBe(0);
+  });
+});
+
+describe('authenticate', () => {
+  test('hands whoever holds the key what accepting a run takes', async () => {
+    const rate = { limit: 5, windowMs: 1000 };
+    const apiKey = await createAutomation(store, 'limited', { attempts: 4, concurrency: 1, rate });
+    const { id } = (await automations.get('limited')) ?? {};
+    expect(await automations.authenticate('limited', apiKey)).toEqual({
+      status: 'authenticated',
+      automation: { id, slug: 'limited', attempts: 4, hasLane: true, rate },
+    });
+
+    const plainKey = await createAutomation(store, 'plain');
+    const { id: plainId } = (await automations.get('plain')) ?? {};
+    expect(await automations.authenticate('plain', plainKey)).toEqual({
+      status: 'authenticated',
+      automation: { id: plainId, slug: 'plain', attempts: 1, hasLane: false },
+    });
+  });
+
+  test('rejects a key that was never issued and one that belongs to another automation', async () => {
+    await createAutomation(store, 'mine');
+    const otherKey = await createAutomation(store, 'other');
+    expect(await automations.authenticate('mine', mintApiKey())).toEqual({ status: 'rejected' });
+    expect(await automations.authenticate('mine', otherKey)).toEqual({ status: 'rejected' });
+  });
+
+  test.each(['unknown', '', '*', 'Other', '../other', 'other\n', '{other}', 'x'.repeat(65)])(
+    'rejects every key for the slug %j',
+    async (slug) => {
+      expect(await automations.authenticate(slug, mintApiKey())).toEqual({ status: 'rejected' });
+    },
+  );
+
+  test('does not look behind a malformed slug, even where something is stored', async () => {
+    const apiKey = await createAutomation(store, 'origin');
+    await store.redis.copy(store.keys.automation('origin'), store.keys.automation('Not A Slug'));
+    expect(await statusOf('origin', apiKey)).toBe('authenticated');
+    expect(await statusOf('Not A Slug', apiKey)).toBe('rejected');
+  });
+
+  test("tells of the automation's being disabled only whoever holds its key", async () => {
+    const apiKey = await createAutomation(store, 'off', { enabled: false });
+    expect(await automations.authenticate('off', apiKey)).toEqual({ status: 'disabled' });
+    expect(await automations.authenticate('off', mintApiKey())).toEqual({ status: 'rejected' });
+  });
+});
+
+describe('Redis', () => {
+  const secretive = openTestStore();
+
+  test('holds the hashes of keys, and no key anywhere', async () => {
+    const first = await createAutomation(secretive, 'rotated');
+    const rotated = await secretive.automations.rotateKey('rotated', GRACE_MS);
+    if (rotated.status !== 'rotated') throw new Error(rotated.status);
+    for (const changes of [{}, { concurrency: 1 }]) {
+      const automation = await createTriggered(secretive, `with-${Object.keys(changes).length}`, changes);
+      await acceptRun(secretive, automation);
+    }
+
+    const content = await everythingIn(secretive);
+    for (const apiKey of [first, rotated.apiKey]) {
+      expect(content).toContain(hashApiKey(apiKey));
+      expect(content).not.toContain(apiKey.slice('orc_'.length, -6));
+    }
+  });
+});
+
+/** The names and the values of all keys of a store, as text. */
+async function everythingIn({ redis, keys }: Store): Promise<string> {
+  const readers: Record<string, (key: string) => Promise<unknown>> = {
+    string: (key) => redis.get(key),
+    hash: (key) => redis.hgetall(key),
+    set: (key) => redis.smembers(key),
+    zset: (key) => redis.zrange(key, 0, '-1'),
+    list: (key) => redis.lrange(key, 0, -1),
+    stream: (key) => redis.xrange(key, '-', '+'),
+  };
+  const names = await redis.keys(`${keys.queuePrefix}*`);
+  const contents = names.map(async (name) => {
+    const type = await redis.type(name);
+    const read = readers[type];
+    if (!read) throw new Error(`${name} is a ${type}, which this test cannot read`);
+    return [name, await read(name)];
+  });
+  return JSON.stringify(await Promise.all(contents));
+}

@@ -1,0 +1,199 @@
+import { beforeEach, describe, expect, test } from 'vitest';
+import type { RunAttempt } from '../../src/core/run.ts';
+import {
+  acceptRun,
+  createTriggered,
+  emptyStore,
+  FAILED,
+  HeldAttempts,
+  SUCCEEDED,
+  startConsumer,
+  takeableRuns,
+  untilStatus,
+} from '../support/runs.ts';
+import { openTestStore } from '../support/store.ts';
+
+const store = openTestStore();
+const { redis, keys, lanes } = store;
+
+beforeEach(() => emptyStore(store));
+
+describe('a concurrency limit', () => {
+  test.each([1, 3])('of %i is never exceeded, however many workers there are', async (concurrency) => {
+    const automation = await createTriggered(store, 'limited', { concurrency });
+    let executing = 0;
+    let most = 0;
+    const order: string[] = [];
+    const execute = async ({ id }: RunAttempt) => {
+      order.push(id);
+      executing += 1;
+      most = Math.max(most, executing);
+      for (let turn = 0; turn < 3; turn += 1) await redis.ping();
+      executing -= 1;
+      return SUCCEEDED;
+    };
+    for (const workerId of ['one', 'two']) startConsumer(store, execute, { workerId });
+    const accepted = await Promise.all(Array.from({ length: 40 }, () => acceptRun(store, automation)));
+    for (const runId of accepted) await untilStatus(store, runId, 'succeeded');
+    expect(most).toBeLessThanOrEqual(concurrency);
+    // With more than one place, what was released in order can be taken by two workers at the same moment.
+    expect(concurrency === 1 ? order : order.toSorted()).toEqual(accepted);
+  });
+
+  test('is used in full, in the order of acceptance', async () => {
+    const automation = await createTriggered(store, 'full', { concurrency: 2 });
+    const attempts = new HeldAttempts();
+    startConsumer(store, attempts.execute);
+    const accepted: string[] = [];
+    for (let count = 0; count < 4; count += 1) accepted.push(await acceptRun(store, automation));
+    const [first = '', second = ''] = accepted;
+    await attempts.untilStarted(first, second);
+    attempts.end(second);
+    await attempts.untilStarted(...accepted.slice(0, 3));
+    attempts.end(first);
+    await attempts.untilStarted(...accepted);
+  });
+
+  test('does not delay the runs of other automations that came later', async () => {
+    const limited = await createTriggered(store, 'limited', { concurrency: 1 });
+    const unlimited = await createTriggered(store, 'unlimited');
+    const otherwise = await createTriggered(store, 'otherwise', { concurrency: 1 });
+    const attempts = new HeldAttempts();
+    startConsumer(store, attempts.execute);
+    const first = await acceptRun(store, limited);
+    const second = await acceptRun(store, limited);
+    const other = await acceptRun(store, unlimited);
+    const another = await acceptRun(store, otherwise);
+    await attempts.untilStarted(first, other, another);
+    expect(await store.runs.get(second)).toMatchObject({ status: 'queued', attempt: 0 });
+    attempts.end(first);
+    await attempts.untilStarted(first, other, another, second);
+  });
+
+  test('counts a run between two attempts, whose pause tidying does not cut short', async () => {
+    const automation = await createTriggered(store, 'retried', { concurrency: 1, attempts: 2 });
+    const attempts = new HeldAttempts();
+    const consumer = startConsumer(store, attempts.execute);
+    const first = await acceptRun(store, automation);
+    const second = await acceptRun(store, automation);
+    await attempts.untilStarted(first);
+    const closing = consumer.close(60_000);
+    attempts.end(first, { ...FAILED, mayRetry: true });
+    await closing;
+    await lanes.tidy();
+    expect(await store.runs.get(first)).toMatchObject({ status: 'retrying' });
+    expect(await takeableRuns(store)).toEqual([]);
+
+    startConsumer(store, attempts.execute);
+    await attempts.untilStarted(first, first);
+    attempts.end(first);
+    await attempts.untilStarted(first, first, second);
+  });
+
+  test('counts a run that was returned to the queue', async () => {
+    const automation = await createTriggered(store, 'returned', { concurrency: 1 });
+    const attempts = new HeldAttempts();
+    const consumer = startConsumer(store, attempts.execute);
+    const first = await acceptRun(store, automation);
+    await attempts.untilStarted(first);
+    const second = await acceptRun(store, automation);
+    await consumer.close(0);
+    await lanes.tidy();
+    expect(await takeableRuns(store)).toEqual([first]);
+    expect(await store.runs.get(second)).toMatchObject({ status: 'queued' });
+  });
+
+  test.each(['succeeded', 'failed', 'timed_out', 'cancelled'] as const)(
+    'does not count a run that has %s, whose place a consumer that closes has given to the next one',
+    async (status) => {
+      const automation = await createTriggered(store, 'ending', { concurrency: 1 });
+      const attempts = new HeldAttempts();
+      const consumer = startConsumer(store, attempts.execute);
+      const first = await acceptRun(store, automation);
+      const second = await acceptRun(store, automation);
+      await attempts.untilStarted(first);
+      const closing = consumer.close(60_000);
+      attempts.end(first, { outcome: { status, reason: 'exit_code', message: '' }, mayRetry: false });
+      await closing;
+      expect(await takeableRuns(store)).toEqual([second]);
+    },
+  );
+
+  test('leaves nothing behind when its runs have ended', async () => {
+    const automation = await createTriggered(store, 'brief', { concurrency: 2 });
+    startConsumer(store, async () => SUCCEEDED);
+    for (let accepted = 0; accepted < 5; accepted += 1) await acceptRun(store, automation);
+    const left = () => redis.exists(keys.lanes, keys.lane(automation.id), keys.laneRunning(automation.id));
+    expect(await left()).toBeGreaterThan(0);
+    await expect.poll(left, { timeout: 20_000 }).toBe(0);
+  });
+});
+
+describe('tidying', () => {
+  test('starts a run that was given a place before a crash, and not started', async () => {
+    const automation = await createTriggered(store, 'half', { concurrency: 2 });
+    const first = await acceptRun(store, automation);
+    const second = await acceptRun(store, automation);
+    const third = await acceptRun(store, automation);
+    expect(await takeableRuns(store)).toEqual([first, second]);
+    // The first one's place goes to the third, whose start is lost.
+    await redis.srem(keys.laneRunning(automation.id), first);
+    await redis.zrem(keys.lane(automation.id), third);
+    await redis.sadd(keys.laneRunning(automation.id), third);
+    await lanes.tidy();
+    expect(await takeableRuns(store)).toEqual([first, second, third]);
+  });
+
+  test('starts a run that was accepted before a crash, and not given its place', async () => {
+    const automation = await createTriggered(store, 'lost', { concurrency: 1 });
+    const holder = await acceptRun(store, automation);
+    const next = await acceptRun(store, automation);
+    await redis.srem(keys.laneRunning(automation.id), holder);
+    expect(await takeableRuns(store)).toEqual([holder]);
+    await lanes.tidy();
+    expect(await takeableRuns(store)).toEqual([holder, next]);
+  });
+
+  test('frees the place of a run that ended, and of one that is gone', async () => {
+    const automation = await createTriggered(store, 'blocked', { concurrency: 2 });
+    const ended = await acceptRun(store, automation);
+    const consumer = startConsumer(store, async () => SUCCEEDED);
+    await untilStatus(store, ended, 'succeeded');
+    await consumer.close(0);
+    await redis.sadd(keys.laneRunning(automation.id), ended, 'run_that_is_gone');
+    const waiting = [await acceptRun(store, automation), await acceptRun(store, automation)];
+    expect(await takeableRuns(store)).toEqual([]);
+    await lanes.tidy();
+    expect(await takeableRuns(store)).toEqual(waiting);
+  });
+
+  test('changes nothing where nothing is wrong', async () => {
+    const automation = await createTriggered(store, 'fine', { concurrency: 2 });
+    const attempts = new HeldAttempts();
+    startConsumer(store, attempts.execute, { concurrency: 1 });
+    const running = await acceptRun(store, automation);
+    await attempts.untilStarted(running);
+    const startable = await acceptRun(store, automation);
+    const waiting = await acceptRun(store, automation);
+    await Promise.all([lanes.tidy(), lanes.tidy()]);
+    expect(await takeableRuns(store)).toEqual([startable]);
+    expect(await redis.zrange(keys.lane(automation.id), 0, '-1')).toEqual([waiting]);
+  });
+
+  test('empties the lane of an automation that was deleted, also when its slug was given again', async () => {
+    const [gone, reused] = [
+      await createTriggered(store, 'gone', { concurrency: 1 }),
+      await createTriggered(store, 'reused', { concurrency: 1 }),
+    ];
+    const accepted: string[] = [];
+    for (const automation of [gone, gone, gone, reused, reused]) {
+      accepted.push(await acceptRun(store, automation));
+    }
+    for (const { slug } of [gone, reused]) await store.automations.delete(slug);
+    await createTriggered(store, 'reused', { concurrency: 1 });
+    await lanes.tidy();
+    expect((await takeableRuns(store)).toSorted()).toEqual(accepted);
+    startConsumer(store, async () => SUCCEEDED);
+    await expect.poll(() => redis.exists(keys.lanes), { timeout: 20_000 }).toBe(0);
+  });
+});

@@ -1,0 +1,40 @@
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { Redis } from 'ioredis';
+import type { TestProject } from 'vitest/node';
+import { findRedisServer } from '../../src/local/find-redis-server.ts';
+import { startRedisServer } from '../../src/local/redis-server.ts';
+
+declare module 'vitest' {
+  export interface ProvidedContext {
+    redisUrl: string;
+  }
+}
+
+/** One real Redis for all test files, each of which works under a prefix of its own. */
+export default async function setup(project: TestProject) {
+  const report = (message: string) => void process.stderr.write(`${message}\n`);
+  const server = await findRedisServer({ env: process.env, report });
+  const dataDir = await mkdtemp(join(tmpdir(), 'orc-test-'));
+  const redis = await startRedisServer({ server, dataDir, persistence: 'none' });
+  project.provide('redisUrl', redis.url);
+
+  return async () => {
+    const leaked = await connectionsLeftOpen(redis.url);
+    await redis.stop();
+    await rm(dataDir, { recursive: true, force: true });
+    if (leaked.length === 0) return;
+    // vitest would not count a teardown that throws as a failure.
+    process.exitCode = 1;
+    report(`Tests left connections to Redis open:\n${leaked.join('\n')}`);
+  };
+}
+
+async function connectionsLeftOpen(url: string): Promise<string[]> {
+  const client = new Redis(url);
+  const list = String(await client.client('LIST'));
+  const own = `id=${await client.client('ID')} `;
+  client.disconnect();
+  return list.split('\n').filter((line) => line !== '' && !line.startsWith(own));
+}

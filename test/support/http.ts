@@ -1,0 +1,22 @@
+/** A trigger request over a real socket. */
+export async function postTrigger(
+  origin: string,
+  slug: string,
+  apiKey: string,
+  payload: string | Buffer = '{}',
+  signal: AbortSignal | null = null,
+): Promise<{ status: number; headers: Headers; body: Record<string, unknown> }> {
+  const response = await fetch(`${origin}/orc/api/automation-triggers/${slug}`, {
+    method: 'POST',
+    headers: { 'x-api-key': apiKey, 'content-type': 'application/json' },
+    body: payload,
+    signal,
+  });
+  const body = (await response.json()) as Record<string, unknown>;
+  return { status: response.status, headers: response.headers, body };
+}
+
+export async function getHealth(origin: string): Promise<{ status: number; body: Record<string, unknown> }> {
+  const response = await fetch(`${origin}/orc/health`);
+  return { status: response.status, body: (await response.json()) as Record<string, unknown> };
+}

@@ -1,0 +1,138 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { createInterface } from 'node:readline';
+import { fileURLToPath } from 'node:url';
+import { afterAll, expect } from 'vitest';
+import type { LogRecord } from '../../src/local/child.ts';
+
+/** The executable as users get it. `npm test` builds it first. */
+export const ORC = fileURLToPath(new URL('../../dist/orc.js', import.meta.url));
+
+const started = new Set<ChildProcess>();
+
+// A process that a test left running is a failure of that test's file.
+afterAll(() => {
+  const leaked = [...started].filter((child) => child.exitCode === null && child.signalCode === null);
+  for (const child of leaked) child.kill('SIGKILL');
+  expect(leaked.map((child) => child.spawnargs.join(' '))).toEqual([]);
+});
+
+/** What a process of orc gets from the test's environment; anything else is given by the test. */
+function environment(env: NodeJS.ProcessEnv): NodeJS.ProcessEnv {
+  const { PATH, HOME, XDG_CACHE_HOME } = process.env;
+  return { PATH, HOME, ...(XDG_CACHE_HOME && { XDG_CACHE_HOME }), ...env };
+}
+
+export interface Finished {
+  code: number | null;
+  stdout: string;
+  stderr: string;
+}
+
+/** Runs `orc …` to its end. */
+export async function runOrc(
+  args: string[],
+  options: { env?: NodeJS.ProcessEnv; cwd?: string } = {},
+): Promise<Finished> {
+  const child = spawn(process.execPath, [ORC, ...args], {
+    cwd: options.cwd,
+    env: environment(options.env ?? {}),
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+  started.add(child);
+  let stdout = '';
+  let stderr = '';
+  child.stdout.on('data', (data) => {
+    stdout += data;
+  });
+  child.stderr.on('data', (data) => {
+    stderr += data;
+  });
+  const [code] = await once(child, 'close');
+  return { code, stdout, stderr };
+}
+
+/** A process of orc that stays. */
+export interface OrcProcess {
+  child: ChildProcess;
+  /** Everything it printed so far, line by line. */
+  lines: string[];
+  /** Resolves with the first line, printed already or later, that contains the text. Rejects when the process ends. */
+  line(text: string): Promise<string>;
+  /** Resolves with the first log record, written already or later, that satisfies the test. */
+  record(test: (record: LogRecord) => boolean): Promise<LogRecord>;
+  /** Sends a signal and resolves with the exit code. */
+  stop(signal?: NodeJS.Signals): Promise<number | null>;
+}
+
+/** Starts `orc api`, `orc worker` or `orc local`. */
+export function startOrc(
+  args: string[],
+  options: { env?: NodeJS.ProcessEnv; cwd?: string } = {},
+): OrcProcess {
+  const child = spawn(process.execPath, [ORC, ...args], {
+    cwd: options.cwd,
+    env: environment(options.env ?? {}),
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+  started.add(child);
+  const lines: string[] = [];
+  const waiting = new Set<{
+    test(line: string): boolean;
+    resolve(line: string): void;
+    reject(error: Error): void;
+  }>();
+  for (const input of [child.stdout, child.stderr]) {
+    createInterface({ input }).on('line', (line) => {
+      lines.push(line);
+      for (const waiter of waiting) {
+        if (!waiter.test(line)) continue;
+        waiting.delete(waiter);
+        waiter.resolve(line);
+      }
+    });
+  }
+  const closed = once(child, 'close').then(() => {
+    const error = new Error(
+      `orc ${args.join(' ')} ended before it printed what was waited for:\n${lines.join('\n')}`,
+    );
+    for (const { reject } of waiting) reject(error);
+  });
+  const matching = (test: (line: string) => boolean): Promise<string> => {
+    const found = lines.find(test);
+    if (found !== undefined) return Promise.resolve(found);
+    return new Promise((resolve, reject) => waiting.add({ test, resolve, reject }));
+  };
+  const parse = (line: string) => (line.startsWith('{') ? (JSON.parse(line) as LogRecord) : undefined);
+  return {
+    child,
+    lines,
+    line: (text) => matching((line) => line.includes(text)),
+    record: async (test) => {
+      const line = await matching((each) => {
+        const record = parse(each);
+        return record !== undefined && test(record);
+      });
+      return parse(line) as LogRecord;
+    },
+    stop: async (signal = 'SIGTERM') => {
+      if (child.exitCode === null && child.signalCode === null) child.kill(signal);
+      await closed;
+      return child.exitCode;
+    },
+  };
+}
+
+/** Starts `orc api` on a free port and waits until it listens. */
+export async function startApiProcess(env: NodeJS.ProcessEnv): Promise<OrcProcess & { url: string }> {
+  const api = startOrc(['api'], { env: { PORT: '0', ...env } });
+  const { url } = await api.record(({ msg }) => msg === 'api listens');
+  return { ...api, url: String(url) };
+}
+
+/** Starts `orc worker` and waits until it takes runs. */
+export async function startWorkerProcess(env: NodeJS.ProcessEnv): Promise<OrcProcess> {
+  const worker = startOrc(['worker'], { env });
+  await worker.record(({ msg }) => msg === 'worker takes runs');
+  return worker;
+}

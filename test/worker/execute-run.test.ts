@@ -1,0 +1,173 @@
+import { existsSync } from 'node:fs';
+import { Webhook } from 'standardwebhooks';
+import { expect, test } from 'vitest';
+import type { AutomationDefinition } from '../../src/core/automation.ts';
+import type { RunAttempt } from '../../src/core/run.ts';
+import { createLogger } from '../../src/logger.ts';
+import { LOCK_LOST, SHUTTING_DOWN } from '../../src/store/consumer.ts';
+import { executeRun } from '../../src/worker/execute-run.ts';
+import { command, createAutomation, openTestStore } from '../support/store.ts';
+import { answerStatus, type Received, startReceiver } from './receiver.ts';
+import { eventually, isRunning, newAttempt, openFolder, readLog } from './workbench.ts';
+
+const store = openTestStore();
+const folder = openFolder();
+
+/** An automation that leaves a file behind when it is executed, and an attempt at a run that was accepted for it. */
+async function accepted(slug: string, changes: Partial<AutomationDefinition> = {}) {
+  const marker = folder(slug);
+  await createAutomation(store, slug, { action: command('touch', marker), ...changes });
+  const automation = await store.automations.get(slug);
+  const run = newAttempt({ automation: slug, automationId: automation?.id ?? '' });
+  return { run, wasExecuted: () => existsSync(marker) };
+}
+
+function execute(run: RunAttempt, signal = new AbortController().signal, defaultTimeoutMs = 25_000) {
+  const dependencies = {
+    automations: store.automations,
+    runLogs: store.runLogs,
+    logger: createLogger('silent', 'worker'),
+    workerId: 'worker-7',
+    workerEnvironment: { PATH: process.env['PATH'] },
+    defaultTimeoutMs,
+    retentionSeconds: 60,
+    version: '1.2.3-test',
+  };
+  return executeRun(dependencies, run, signal);
+}
+
+test('an enabled automation is executed, and the log says by whom and how it ended', async () => {
+  const { run, wasExecuted } = await accepted('plain');
+  expect(await execute({ ...run, attempt: 2 })).toMatchObject({ outcome: { status: 'succeeded' } });
+  expect(wasExecuted()).toBe(true);
+  expect((await readLog(store, run.id)).notes).toBe(
+    'Attempt 2 starts on worker worker-7.\nAttempt 2 ended: The command exited with code 0.\n',
+  );
+});
+
+test('a URL is delivered to with the secret that was shown when the automation was created', async () => {
+  const receiver = await startReceiver(answerStatus(204));
+  const { run } = await accepted('forward', { action: { type: 'http', url: receiver.url } });
+  expect(await execute(run)).toMatchObject({ outcome: { status: 'succeeded', httpStatus: 204 } });
+  const [{ headers, body }] = receiver.requests as [Received];
+  expect(headers['user-agent']).toBe('orc/1.2.3-test');
+  const { signingSecret = '' } = (await store.automations.get('forward')) ?? {};
+  expect(new Webhook(signingSecret).verify(body, headers as Record<string, string>)).toEqual({});
+});
+
+test('a run whose automation was disabled meanwhile is cancelled and not executed', async () => {
+  const { run, wasExecuted } = await accepted('disabled');
+  await store.automations.setEnabled('disabled', false);
+  const message = 'The automation was disabled before the run was executed.';
+  expect(await execute(run)).toEqual({
+    outcome: { status: 'cancelled', reason: 'automation_disabled', message },
+    mayRetry: false,
+  });
+  expect(wasExecuted()).toBe(false);
+  expect((await readLog(store, run.id)).notes).toContain(message);
+});
+
+const DELETED = {
+  outcome: {
+    status: 'cancelled',
+    reason: 'automation_deleted',
+    message: 'The automation was deleted before the run was executed.',
+  },
+  mayRetry: false,
+};
+
+test('a run whose automation was deleted meanwhile is cancelled and not executed', async () => {
+  const { run, wasExecuted } = await accepted('deleted');
+  await store.automations.delete('deleted');
+  expect(await execute(run)).toEqual(DELETED);
+  expect(wasExecuted()).toBe(false);
+});
+
+test('a run never starts another automation that was given the same slug', async () => {
+  const { run } = await accepted('recreated');
+  await store.automations.delete('recreated');
+  const { wasExecuted } = await accepted('recreated');
+  expect(await execute(run)).toEqual(DELETED);
+  expect(wasExecuted()).toBe(false);
+});
+
+test('a run that must not be repeated fails when its worker died', async () => {
+  const { run, wasExecuted } = await accepted('once', { onWorkerLoss: 'fail' });
+  const message = 'The worker died while executing the run, and the run must not be repeated.';
+  expect(await execute({ ...run, attempt: 2, workersLost: 1 })).toEqual({
+    outcome: { status: 'failed', reason: 'worker_lost', message },
+    mayRetry: false,
+  });
+  expect(wasExecuted()).toBe(false);
+});
+
+test('a run that may be repeated is executed again when its worker died, but not after the third', async () => {
+  const { run, wasExecuted } = await accepted('again', { onWorkerLoss: 'rerun' });
+  expect(await execute({ ...run, attempt: 4, workersLost: 3 })).toEqual({
+    outcome: {
+      status: 'failed',
+      reason: 'worker_lost',
+      message: '3 workers died while executing the run.',
+    },
+    mayRetry: false,
+  });
+  expect(wasExecuted()).toBe(false);
+  expect(await execute({ ...run, attempt: 3, workersLost: 2 })).toMatchObject({
+    outcome: { status: 'succeeded' },
+  });
+  expect(wasExecuted()).toBe(true);
+});
+
+test("an automation's own time limit wins over the worker's", async () => {
+  const action = command('sleep', '1000');
+  const own = await accepted('own-limit', { action, timeoutMs: 300 });
+  const none = await accepted('no-limit', { action });
+  expect(await execute(own.run, undefined, 1e6)).toMatchObject({
+    outcome: { status: 'timed_out', message: 'The command took longer than 300 ms and was ended.' },
+  });
+  expect(await execute(none.run, undefined, 400)).toMatchObject({
+    outcome: { status: 'timed_out', message: 'The command took longer than 400 ms and was ended.' },
+  });
+});
+
+test('a command that cannot be started is a failure with its reason', async () => {
+  const { run } = await accepted('missing', { action: command('no-such-program') });
+  expect(await execute(run)).toMatchObject({ outcome: { status: 'failed', reason: 'not_started' } });
+  expect((await readLog(store, run.id)).notes).toContain('spawn no-such-program ENOENT');
+});
+
+/** Executes a command that never ends, aborts it, and returns the result when its whole process group is gone. */
+async function abort(slug: string, reason: string, changes: Partial<AutomationDefinition> = {}) {
+  const action = command('sh', '-c', '(trap "" TERM; exec sleep 1000) & echo $! $$; wait');
+  const { run } = await accepted(slug, { action, ...changes });
+  const controller = new AbortController();
+  const executing = execute(run, controller.signal);
+  const pids = async () => (await readLog(store, run.id)).stdout.trim().split(' ').map(Number);
+  await eventually(pids).toHaveLength(2);
+  controller.abort(reason);
+  const result = await executing;
+  for (const pid of await pids()) await eventually(() => isRunning(pid)).toBe(false);
+  return { result, ...(await readLog(store, run.id)) };
+}
+
+test('a run in progress when the worker shuts down is interrupted, and its process group ends', async () => {
+  const { result, notes } = await abort('shutdown', SHUTTING_DOWN);
+  expect(result).toBe('interrupted');
+  expect(notes).toContain('Attempt 1 was interrupted: shutting down.');
+  expect(notes).not.toContain('ended');
+});
+
+test('a run that must not be repeated fails when the worker shuts down, and its process group ends', async () => {
+  const { result } = await abort('shutdown-once', SHUTTING_DOWN, { onWorkerLoss: 'fail' });
+  const message = 'The worker shut down before the run had ended, and the run must not be repeated.';
+  expect(result).toEqual({ outcome: { status: 'failed', reason: 'worker_lost', message }, mayRetry: false });
+});
+
+test.each(['rerun', 'fail'] as const)(
+  'a run whose lock was lost is left to whoever holds it now (%s)',
+  async (onWorkerLoss) => {
+    const { result, notes } = await abort(`lock-lost-${onWorkerLoss}`, LOCK_LOST, { onWorkerLoss });
+    expect(result).toBe('interrupted');
+    expect(notes).toContain('Attempt 1 was interrupted: lock lost.');
+  },
+);

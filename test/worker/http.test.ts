@@ -1,0 +1,192 @@
+import { randomBytes } from 'node:crypto';
+import { once } from 'node:events';
+import type { ServerResponse } from 'node:http';
+import { type AddressInfo, createServer } from 'node:net';
+import { Webhook } from 'standardwebhooks';
+import { expect, test } from 'vitest';
+import { SHUTTING_DOWN } from '../../src/store/consumer.ts';
+import { deliverToUrl } from '../../src/worker/actions/http.ts';
+import { answerStatus, type Received, startReceiver } from './receiver.ts';
+import { type AttemptOptions, eventually, HARD_PAYLOAD, openWorkbench, sha256 } from './workbench.ts';
+
+const { attempt } = openWorkbench();
+
+const SECRET = `whsec_${randomBytes(32).toString('base64')}`;
+
+function deliver(url: string, options: AttemptOptions = {}) {
+  return attempt((context) => deliverToUrl({ type: 'http', url }, SECRET, '1.2.3-test', context), options);
+}
+
+test('the receiver gets the payload byte for byte, as JSON, in one POST', async () => {
+  const receiver = await startReceiver(answerStatus(200));
+  const { result } = await deliver(`${receiver.url}/hook?a=1&b=%20`, { run: { payload: HARD_PAYLOAD } });
+  expect(result).toEqual({
+    outcome: {
+      status: 'succeeded',
+      reason: 'http_status',
+      message: 'The receiver answered 200.',
+      httpStatus: 200,
+    },
+    mayRetry: false,
+  });
+  expect(receiver.requests).toHaveLength(1);
+  const [{ method, url, headers, body }] = receiver.requests as [Received];
+  expect([method, url, sha256(body)]).toEqual(['POST', '/hook?a=1&b=%20', sha256(HARD_PAYLOAD)]);
+  expect(headers['content-type']).toBe('application/json');
+  expect(headers['content-length']).toBe(String(HARD_PAYLOAD.length));
+  expect(headers['user-agent']).toBe('orc/1.2.3-test');
+});
+
+test('the receiver can verify the signature with the Standard Webhooks library', async () => {
+  const receiver = await startReceiver(answerStatus(200));
+  const { run } = await deliver(receiver.url, { run: { payload: HARD_PAYLOAD } });
+  const [{ headers, body }] = receiver.requests as [Received];
+  const signed = headers as Record<string, string>;
+  expect(headers['webhook-id']).toBe(run.id);
+
+  const verify = (secret: string, payload: Buffer, changed: Record<string, string> = {}) =>
+    new Webhook(secret).verify(payload, { ...signed, ...changed });
+  expect(verify(SECRET, body)).toMatchObject({ face: expect.any(String) });
+  const tampered = Buffer.from(body);
+  tampered[2] = 0x20;
+  expect(() => verify(SECRET, tampered)).toThrow();
+  expect(() => verify(SECRET, body, { 'webhook-id': 'run_another' })).toThrow();
+  expect(() => verify(`whsec_${randomBytes(32).toString('base64')}`, body)).toThrow();
+});
+
+test('every attempt carries the id of the run, so that a repetition can be recognised', async () => {
+  const receiver = await startReceiver(answerStatus(503));
+  await deliver(receiver.url, { run: { id: 'run_same', attempt: 1 } });
+  await deliver(receiver.url, { run: { id: 'run_same', attempt: 2 } });
+  expect(receiver.requests.map(({ headers }) => headers['webhook-id'])).toEqual(['run_same', 'run_same']);
+});
+
+test('the trace of the trigger request goes on, and none is made up', async () => {
+  const receiver = await startReceiver(answerStatus(200));
+  const traceparent = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01';
+  await deliver(receiver.url, { run: { traceparent } });
+  await deliver(receiver.url);
+  expect(receiver.requests.map(({ headers }) => headers['traceparent'])).toEqual([traceparent, undefined]);
+});
+
+test.each([200, 201, 202, 204])('status %i succeeds', async (status) => {
+  const receiver = await startReceiver(answerStatus(status));
+  const { result } = await deliver(receiver.url);
+  expect(result).toMatchObject({ outcome: { status: 'succeeded', httpStatus: status }, mayRetry: false });
+});
+
+test.each([408, 425, 429, 500, 502, 503, 504])('status %i fails and may be retried', async (status) => {
+  const receiver = await startReceiver(answerStatus(status));
+  const { result } = await deliver(receiver.url);
+  expect(result).toMatchObject({
+    outcome: { status: 'failed', reason: 'http_status', httpStatus: status },
+    mayRetry: true,
+  });
+});
+
+test.each([400, 401, 403, 404, 409, 410, 422])('status %i fails at once', async (status) => {
+  const receiver = await startReceiver(answerStatus(status));
+  const { result } = await deliver(receiver.url);
+  expect(result).toMatchObject({
+    outcome: { status: 'failed', reason: 'http_status', httpStatus: status },
+    mayRetry: false,
+  });
+});
+
+test.each([301, 302, 303, 307, 308])('redirect %i is not followed and fails at once', async (status) => {
+  const elsewhere = await startReceiver(answerStatus(200));
+  const receiver = await startReceiver((response) =>
+    response.writeHead(status, { location: elsewhere.url }).end(),
+  );
+  const { result, notes } = await deliver(receiver.url);
+  expect(result).toMatchObject({
+    outcome: {
+      status: 'failed',
+      httpStatus: status,
+      message: expect.stringContaining('redirects are not followed'),
+    },
+    mayRetry: false,
+  });
+  expect(notes).toContain(`location: ${elsewhere.url}`);
+  expect([receiver.requests.length, elsewhere.requests.length]).toEqual([1, 0]);
+});
+
+test('status, headers and the beginning of the answer are in the log', async () => {
+  const receiver = await startReceiver((response) => {
+    response.writeHead(418, 'Short and Stout', { 'x-kettle': 'whistles', 'content-type': 'text/plain' });
+    response.end(`tea${'.'.repeat(100_000)}pot`);
+  });
+  const { stdout, notes } = await deliver(receiver.url);
+  expect(notes).toContain('HTTP 418 Short and Stout\n');
+  expect(notes).toContain('x-kettle: whistles\n');
+  expect(stdout).toBe(`tea${'.'.repeat(4096 - 3)}`);
+});
+
+test('a short answer is in the log as it is', async () => {
+  const receiver = await startReceiver((response) => response.end('{"ok":true} 😀\n'));
+  expect((await deliver(receiver.url)).stdout).toBe('{"ok":true} 😀\n');
+});
+
+test('an answer that goes on for ever does not hold a run that has its status', async () => {
+  const receiver = await startReceiver((response) => {
+    const pour = () => {
+      while (response.writable && response.write('x'.repeat(16_384)));
+    };
+    response.on('drain', pour);
+    pour();
+  });
+  const { result, stdout } = await deliver(receiver.url);
+  expect(result).toMatchObject({ outcome: { status: 'succeeded' } });
+  expect(stdout).toHaveLength(4096);
+});
+
+test.each([
+  ['no answer', () => undefined],
+  ['an answer that does not end', (response: ServerResponse) => response.write('slow')],
+])('%s within the time limit is a timeout, which may be retried', async (_, answer) => {
+  const receiver = await startReceiver(answer);
+  const { result, notes } = await deliver(receiver.url, { timeoutMs: 500 });
+  const message = 'No complete answer came within 500 ms.';
+  expect(result).toEqual({ outcome: { status: 'timed_out', reason: 'timeout', message }, mayRetry: true });
+  expect(notes).toContain(message);
+});
+
+test('a receiver that is not there is a network error, which may be retried', async () => {
+  const unused = createServer().listen(0, '127.0.0.1');
+  await once(unused, 'listening');
+  const { port } = unused.address() as AddressInfo;
+  unused.close();
+  await once(unused, 'close');
+  const { result, notes } = await deliver(`http://127.0.0.1:${port}/`);
+  expect(result).toEqual({
+    outcome: {
+      status: 'failed',
+      reason: 'network_error',
+      message: `The request failed: connect ECONNREFUSED 127.0.0.1:${port}.`,
+    },
+    mayRetry: true,
+  });
+  expect(notes).toContain('ECONNREFUSED');
+});
+
+test('a connection that is reset before the answer is a network error, which may be retried', async () => {
+  const receiver = await startReceiver((_, request) => request.socket.resetAndDestroy());
+  const { result } = await deliver(receiver.url);
+  expect(result).toMatchObject({
+    outcome: { status: 'failed', reason: 'network_error', message: expect.stringMatching(/\w\.$/) },
+    mayRetry: true,
+  });
+  expect(receiver.requests).toHaveLength(1);
+});
+
+test('when the worker aborts, the request ends and no outcome is claimed', async () => {
+  const controller = new AbortController();
+  const hasClosed: boolean[] = [];
+  const receiver = await startReceiver((_, request) => {
+    request.socket.once('close', () => hasClosed.push(true));
+    controller.abort(SHUTTING_DOWN);
+  });
+  const { result } = await deliver(receiver.url, { signal: controller.signal });
+  expect(result).toBe('interrupted');
+  await eventually(() => hasClosed).toEqual([true]);
+});

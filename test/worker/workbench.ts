@@ -1,0 +1,177 @@
+import { createHash, randomUUID } from 'node:crypto';
+import { mkdtempSync, readFileSync, realpathSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, expect } from 'vitest';
+import type { Action, AutomationDefinition, CommandAction } from '../../src/core/automation.ts';
+import type { AttemptResult, RunAttempt } from '../../src/core/run.ts';
+import type { RunLogEntry, RunLogSource, RunLogStore } from '../../src/store/run-log.ts';
+import type { Store } from '../../src/store/store.ts';
+import type { ActionContext } from '../../src/worker/actions/action.ts';
+import { runCommand } from '../../src/worker/actions/command.ts';
+import { OutputLog } from '../../src/worker/output-log.ts';
+import { command, createAutomation, openTestStore } from '../support/store.ts';
+
+/** Everything that a lenient parser, a merge or a re-serialisation would change, and 200 KB of it. */
+export const HARD_PAYLOAD = Buffer.from(
+  `{ "z": 123456789012345678901234567890,\t"a":1.0, "a":2, "__proto__":{"admin":true}, "constructor":null,
+  "face":"😀𝒳\\ud83d\\ude00", "line":"\\u2028 ", "pad":"${'ü'.repeat(100_000)}"}\n`,
+);
+
+export function sha256(data: Buffer | string): string {
+  return createHash('sha256').update(data).digest('hex');
+}
+
+/** What a test waits for: for so long that only a real failure, and not a busy machine, lets the wait end. */
+export function eventually<T>(get: () => T) {
+  return expect.poll(get, { timeout: 20_000, interval: 20 });
+}
+
+/** The folder of one test file, removed after its tests. */
+export function openFolder(): (name: string) => string {
+  const folder = realpathSync(mkdtempSync(join(tmpdir(), 'orc-test-')));
+  afterAll(() => rmSync(folder, { recursive: true, force: true }));
+  return (name) => join(folder, name);
+}
+
+/** A first attempt at a run that nobody else knows of. */
+export function newAttempt(changes: Partial<RunAttempt> = {}): RunAttempt {
+  return {
+    id: `run_${randomUUID()}`,
+    automation: 'job',
+    automationId: randomUUID(),
+    attempt: 1,
+    acceptedAt: new Date('2026-01-02T03:04:05.678Z'),
+    requestId: 'request-1',
+    payload: Buffer.from('{}'),
+    workersLost: 0,
+    ...changes,
+  };
+}
+
+/** Creates an automation and accepts runs of it as the API does, one for each payload. */
+export async function acceptRuns(
+  store: Store,
+  slug: string,
+  changes: Partial<AutomationDefinition> = {},
+  payloads = ['{}'],
+): Promise<string[]> {
+  const apiKey = await createAutomation(store, slug, changes);
+  const authentication = await store.automations.authenticate(slug, apiKey);
+  if (authentication.status !== 'authenticated') throw new Error(authentication.status);
+  const runIds: string[] = [];
+  for (const payload of payloads) {
+    const { runId } = await store.runs.accept(authentication.automation, payload, { requestId: 'request-1' });
+    runIds.push(runId);
+  }
+  return runIds;
+}
+
+/** A command that prints its pid, and ends when the file exists. */
+export function waitFor(file: string): Action {
+  return command('sh', '-c', 'echo $$; while [ ! -e "$1" ]; do sleep 0.05; done; echo done', 'sh', file);
+}
+
+export interface RunLog {
+  entries: RunLogEntry[];
+  stdout: string;
+  stderr: string;
+  /** The lines of orc itself. */
+  notes: string;
+}
+
+/** What is stored of a run's log by now. */
+export async function readLog({ runLogs }: Pick<Store, 'runLogs'>, runId: string): Promise<RunLog> {
+  const entries: RunLogEntry[] = [];
+  let position: string | undefined;
+  for (;;) {
+    const batch = await runLogs.read(runId, position);
+    if (batch.entries.length === 0) break;
+    entries.push(...batch.entries);
+    position = batch.position;
+  }
+  const text = (source: RunLogSource) => bytesOf(entries, source).toString();
+  return { entries, stdout: text('stdout'), stderr: text('stderr'), notes: text('orc') };
+}
+
+export function bytesOf(entries: RunLogEntry[], source: RunLogSource): Buffer {
+  return Buffer.concat(entries.filter((entry) => entry.source === source).map(({ data }) => data));
+}
+
+export interface AttemptOptions {
+  run?: Partial<RunAttempt>;
+  timeoutMs?: number;
+  signal?: AbortSignal;
+  /** The worker's environment. */
+  env?: NodeJS.ProcessEnv;
+  runLogs?: RunLogStore;
+}
+
+/** Executes actions as a worker does, without a queue, and reads what they left in the log. */
+export function openWorkbench() {
+  const store = openTestStore();
+
+  async function attempt(
+    act: (context: ActionContext) => Promise<AttemptResult | 'interrupted'>,
+    options: AttemptOptions = {},
+  ) {
+    const run = newAttempt(options.run);
+    const log = new OutputLog(options.runLogs ?? store.runLogs, run, 60);
+    const { timeoutMs = 25_000, signal = new AbortController().signal } = options;
+    const result = await act({ run, log, timeoutMs, signal });
+    await log.flush();
+    return { run, result, ...(await readLog(store, run.id)) };
+  }
+
+  function run(action: Action, options: AttemptOptions = {}) {
+    const { PATH, HOME } = process.env;
+    return attempt(
+      (context) => runCommand(action as CommandAction, options.env ?? { PATH, HOME }, context),
+      options,
+    );
+  }
+
+  return { store, attempt, run };
+}
+
+/** Whether there is a process with this id, or what is left of one that its parent has not noticed the end of. */
+export function exists(pid: number): boolean {
+  requireProcessId(pid);
+  try {
+    return process.kill(pid, 0);
+  } catch {
+    return false;
+  }
+}
+
+/** Whether a process executes. One that has ended, and only waits for its parent to notice, does not. */
+export function isRunning(pid: number): boolean {
+  if (!exists(pid)) return false;
+  try {
+    return !/\) [ZX] /.test(readFileSync(`/proc/${pid}/stat`, 'utf8'));
+  } catch {
+    return true;
+  }
+}
+
+/** To the operating system, 0 means the test run itself. */
+function requireProcessId(pid: number): void {
+  if (!Number.isInteger(pid) || pid <= 1) throw new Error(`not the id of a process: ${pid}`);
+}
+
+/** Ends a process that a test let escape. */
+export function endProcess(pid: number): void {
+  requireProcessId(pid);
+  try {
+    process.kill(pid, 'SIGKILL');
+  } catch {
+    // It has ended already.
+  }
+}
+
+/** JavaScript that starts `sleep` in a process group of its own, holding the outputs open, and prints its pid. */
+export const ESCAPE = `
+  const { spawn } = require('node:child_process');
+  const escaped = spawn('sleep', ['1000'], { detached: true, stdio: ['ignore', 'inherit', 'inherit'] });
+  escaped.unref();
+  console.log(escaped.pid);`;

@@ -1,0 +1,15 @@
+import { defineConfig } from 'vitest/config';
+
+export default defineConfig({
+  test: {
+    include: ['test/**/*.test.ts'],
+    exclude: ['test/chaos/**', 'test/bench/**'],
+    globalSetup: 'test/support/global-setup.ts',
+    reporters: ['default', './test/support/count-reporter.ts'],
+    pool: 'forks',
+    // The tests start servers, workers and Redis themselves, so more files at once only makes them wait.
+    maxWorkers: 2,
+    testTimeout: 30_000,
+    hookTimeout: 60_000,
+  },
+});
