@@ -1,17 +1,40 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { RateLimit } from '../core/automation.ts';
 import { withDeadline } from '../core/deadline.ts';
 import { ApiError, UNCONFIRMED_MESSAGE } from '../core/errors.ts';
+import type { RunStatus } from '../core/run.ts';
 import type { Authentication, TriggeredAutomation } from '../store/automations.ts';
+import { type IdempotencyRecord, type IdempotentRequest, idempotentRequest } from '../store/idempotency.ts';
 import { QueueUnavailableError } from '../store/queue.ts';
-import type { AcceptedRun } from '../store/runs.ts';
+import type { RateDecision } from '../store/rate-limiter.ts';
+import { type NewRun, newRunId } from '../store/runs.ts';
 import type { Store } from '../store/store.ts';
 import type { HealthMonitor } from './health-monitor.ts';
+
+/** A reserved idempotency key is looked at this often, in milliseconds. */
+const RESERVED_POLL_MS = 20;
 
 export interface AcceptanceLimits {
   /** Milliseconds that Redis may take for all questions of one request together. */
   acceptTimeoutMs: number;
   /** Runs that may wait to be executed. */
   maxQueuedRuns: number;
+}
+
+/** A trigger request whose key and body are in order. */
+export interface TriggerRequest {
+  /** JSON text of an object. */
+  payload: string;
+  requestId: string;
+  traceparent?: string;
+  idempotencyKey?: string;
+}
+
+/** The run that answers a request, and the response headers that say more about it. */
+export interface Accepted {
+  runId: string;
+  status: RunStatus;
+  headers: Record<string, string>;
 }
 
 /**
@@ -22,7 +45,8 @@ export class Acceptance {
   readonly #store: Store;
   readonly #health: HealthMonitor;
   readonly #limits: AcceptanceLimits;
-  #acceptedSinceSample = 0;
+  /** Runs accepted since the latest sample began, and since the one before it did. */
+  #accepted = { latest: 0, before: 0 };
   #countedSample = new Date(0);
 
   constructor(store: Store, health: HealthMonitor, limits: AcceptanceLimits) {
@@ -44,48 +68,95 @@ export class Acceptance {
   async checkRate({ id, rate }: TriggeredAutomation, deadline: number): Promise<void> {
     if (!rate) return;
     const decision = await this.#ask(() => this.#store.rateLimiter.peek(id, rate), deadline);
-    if (!decision.allowed) throw rateLimited(decision.retryAfterMs);
+    if (!decision.allowed) throw rateLimited(rate, decision);
   }
 
   /**
-   * Enqueues a run, which counts against the automation's rate only if it is accepted.
-   *
-   * @param payload JSON text of an object
+   * Makes a run, or finds the one that the request's idempotency key stands for. A new run counts against the
+   * automation's rate, if it is accepted; a known one counts against nothing.
    */
   async accept(
     automation: TriggeredAutomation,
-    payload: string,
-    origin: { requestId: string; traceparent?: string },
+    request: TriggerRequest,
     deadline: number,
-  ): Promise<AcceptedRun> {
+  ): Promise<Accepted> {
+    const { idempotencyKey, ...rest } = request;
+    const id = newRunId();
+    if (idempotencyKey === undefined) return this.#enqueue(automation, { id, ...rest }, deadline);
+    const idempotency = idempotentRequest(automation.id, idempotencyKey, request.payload);
+    const known = await this.#ask(() => this.#store.idempotency.find(idempotency), deadline);
+    if (known?.accepted) return this.#replay(known, idempotency, deadline);
+    await this.checkRate(automation, deadline);
     await this.#checkCapacity(deadline);
-    const { rate } = automation;
-    if (rate) await this.#takeRate(automation.id, rate, deadline);
+    const reserved = await this.#reserve(idempotency, id, deadline);
+    if (reserved.accepted) return this.#replay(reserved, idempotency, deadline);
     try {
-      const enqueue = this.#store.runs.accept(automation, payload, origin);
-      const run = await withDeadline(enqueue, deadline - Date.now());
-      this.#acceptedSinceSample += 1;
-      return run;
-    } catch (cause) {
-      if (rate) this.#store.rateLimiter.giveBack(automation.id).catch(() => {});
-      const isCertain = cause instanceof QueueUnavailableError;
-      throw new ApiError('queue_unavailable', { cause, ...(!isCertain && { message: UNCONFIRMED_MESSAGE }) });
+      return await this.#enqueue(automation, { id: reserved.runId, ...rest, idempotency }, deadline);
+    } catch (error) {
+      // A request that is known to have made no run uses up no key; one that may have made one keeps it.
+      if (!isUncertain(error))
+        await this.#ask(() => this.#store.idempotency.release(idempotency, id), deadline);
+      throw error;
     }
   }
 
-  async #takeRate(automationId: string, rate: RateLimit, deadline: number): Promise<void> {
-    const decision = await this.#ask(() => this.#store.rateLimiter.take(automationId, rate), deadline);
-    if (!decision.allowed) throw rateLimited(decision.retryAfterMs);
+  /**
+   * Ties the key to this request's run. While another request is about to enqueue a run for the same key, its outcome is
+   * waited for; when none comes, because its process died, this request goes on with that request's run.
+   */
+  async #reserve(request: IdempotentRequest, runId: string, deadline: number): Promise<IdempotencyRecord> {
+    const takeOverAt = Date.now() + (deadline - Date.now()) / 2;
+    for (;;) {
+      const other = await this.#ask(() => this.#store.idempotency.reserve(request, runId), deadline);
+      if (!other) return { runId, payloadHash: request.payloadHash, accepted: false };
+      checkSamePayload(other, request);
+      if (other.accepted || Date.now() > takeOverAt) return other;
+      await sleep(RESERVED_POLL_MS);
+    }
   }
 
-  /** Counts exactly only near the limit; below it, the latest sample plus what was accepted since is enough. */
+  async #enqueue(automation: TriggeredAutomation, run: NewRun, deadline: number): Promise<Accepted> {
+    await this.#checkCapacity(deadline);
+    const { rate } = automation;
+    const decision = rate && (await this.#takeRate(automation.id, rate, deadline));
+    try {
+      await withDeadline(this.#store.runs.accept(automation, run), deadline - Date.now());
+    } catch (cause) {
+      const isCertain = cause instanceof QueueUnavailableError;
+      throw new ApiError('queue_unavailable', { cause, ...(!isCertain && { message: UNCONFIRMED_MESSAGE }) });
+    }
+    this.#accepted.latest += 1;
+    const headers = rate && decision ? rateHeaders(rate, decision) : {};
+    return { runId: run.id, status: 'queued', headers };
+  }
+
+  async #replay(known: IdempotencyRecord, request: IdempotentRequest, deadline: number): Promise<Accepted> {
+    checkSamePayload(known, request);
+    const { runId } = known;
+    const run = await this.#ask(() => this.#store.runs.get(runId), deadline);
+    // A run that is no longer kept has ended, and how it ended was noted with the key.
+    const status = run?.status ?? known.status ?? 'failed';
+    return { runId, status, headers: { 'idempotency-replayed': 'true' } };
+  }
+
+  async #takeRate(automationId: string, rate: RateLimit, deadline: number): Promise<RateDecision> {
+    const decision = await this.#ask(() => this.#store.rateLimiter.take(automationId, rate), deadline);
+    if (!decision.allowed) throw rateLimited(rate, decision);
+    return decision;
+  }
+
+  /**
+   * Counts exactly only near the limit; below it, the latest sample plus what was accepted since is enough. A sample
+   * may have been taken before runs that were accepted while it was on its way, so that those count on.
+   */
   async #checkCapacity(deadline: number): Promise<void> {
     const { checkedAt, queuedRuns } = this.#health.latest;
     if (checkedAt !== this.#countedSample) {
       this.#countedSample = checkedAt;
-      this.#acceptedSinceSample = 0;
+      this.#accepted = { latest: 0, before: this.#accepted.latest };
     }
-    if (queuedRuns + this.#acceptedSinceSample < this.#limits.maxQueuedRuns) return;
+    const { latest, before } = this.#accepted;
+    if (queuedRuns + latest + before < this.#limits.maxQueuedRuns) return;
     const exact = await this.#ask(() => this.#store.runs.countQueued(), deadline);
     if (exact >= this.#limits.maxQueuedRuns) throw new ApiError('queue_full');
   }
@@ -103,6 +174,27 @@ export class Acceptance {
   }
 }
 
-function rateLimited(retryAfterMs: number): ApiError {
-  return new ApiError('rate_limited', { retryAfterSeconds: Math.max(1, Math.ceil(retryAfterMs / 1000)) });
+/** Whether a run may exist in spite of the error. */
+function isUncertain(error: unknown): boolean {
+  return error instanceof ApiError && error.message === UNCONFIRMED_MESSAGE;
+}
+
+function checkSamePayload({ payloadHash }: IdempotencyRecord, request: IdempotentRequest): void {
+  if (payloadHash !== request.payloadHash) throw new ApiError('idempotency_key_reused');
+}
+
+function rateLimited(rate: RateLimit, decision: RateDecision): ApiError {
+  const retryAfterSeconds = Math.max(1, Math.ceil(decision.resetMs / 1000));
+  return new ApiError('rate_limited', { retryAfterSeconds, headers: rateHeaders(rate, decision) });
+}
+
+/** The fields of the IETF draft "RateLimit header fields for HTTP": the policy, and what is left of it. */
+function rateHeaders(
+  { limit, windowMs }: RateLimit,
+  { remaining, resetMs }: RateDecision,
+): Record<string, string> {
+  return {
+    'ratelimit-policy': `"automation";q=${limit};w=${windowMs / 1000}`,
+    ratelimit: `"automation";r=${remaining};t=${Math.ceil(resetMs / 1000)}`,
+  };
 }

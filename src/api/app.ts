@@ -5,19 +5,14 @@ import type { Logger } from '../logger.ts';
 import type { Store } from '../store/store.ts';
 import { Acceptance, type AcceptanceLimits } from './acceptance.ts';
 import type { HealthMonitor } from './health-monitor.ts';
-import {
-  answerExpectation,
-  answerMalformedHttp,
-  errorsPlugin,
-  sendError,
-  toApiError,
-} from './plugins/errors.ts';
+import { errorsPlugin, sendError, toApiError } from './plugins/errors.ts';
 import { openapiPlugin } from './plugins/openapi.ts';
 import { requestContextPlugin, requestIdOf } from './plugins/request-context.ts';
 import { automationTriggersRoute } from './routes/automation-triggers.ts';
 import { healthRoute } from './routes/health.ts';
 import { machineReadableRoutes } from './routes/machine-readable.ts';
 import { pagesRoutes } from './routes/pages.ts';
+import { SocketErrors } from './socket-errors.ts';
 
 export interface AppDependencies {
   store: Store;
@@ -39,6 +34,9 @@ export interface AppSettings extends AcceptanceLimits {
 const HEADERS_TIMEOUT_MS = 10_000;
 const REQUEST_TIMEOUT_MS = 30_000;
 
+/** How often Node looks for clients whose time is over, in milliseconds. */
+const TIMEOUT_CHECK_MS = 1000;
+
 /** Longer than the usual 60 s of load balancers, so that it is never this side that closes a connection in use. */
 const KEEP_ALIVE_TIMEOUT_MS = 72_000;
 
@@ -48,6 +46,7 @@ const MAX_PARAM_LENGTH = 16_384;
 /** The API as a Fastify instance with every option it has in production. It does not listen. */
 export function buildApp({ store, health, logger, settings }: AppDependencies) {
   const { bodyLimitBytes, version, publicUrl, frontendUrl, trustedProxies } = settings;
+  const socketErrors = new SocketErrors(logger);
   const options: FastifyHttpOptions<Server> = {
     loggerInstance: logger,
     logController: new LogController({ disableRequestLogging: true }),
@@ -68,16 +67,19 @@ export function buildApp({ store, health, logger, settings }: AppDependencies) {
       // Of a header given twice Node would drop the second one, and nobody could tell.
       joinDuplicateHeaders: true,
       headersTimeout: HEADERS_TIMEOUT_MS,
+      connectionsCheckingInterval: TIMEOUT_CHECK_MS,
     },
-    clientErrorHandler: answerMalformedHttp,
+    clientErrorHandler: socketErrors.handle,
     frameworkErrors: (error, request, reply) => {
       reply.header('x-request-id', request.id);
-      sendError(request, reply, toApiError(error));
+      const apiError = toApiError(error);
+      sendError(request, reply, apiError);
+      logger.info({ requestId: request.id, method: request.method, error: apiError.id }, 'request');
     },
   };
   const app = fastify(options).withTypeProvider<TypeBoxTypeProvider>();
 
-  app.server.on('checkExpectation', answerExpectation);
+  socketErrors.attach(app.server);
   // Node would silently drop what comes after 2,000 headers; their size is limited anyway.
   app.server.maxHeadersCount = 0;
 

@@ -81,6 +81,39 @@ export const TriggerParamsSchema = Type.Object({
   }),
 });
 
+export const IDEMPOTENCY_KEY_PATTERN = '^[\\x20-\\x7e]{1,255}$';
+
+export const TriggerHeadersSchema = Type.Object({
+  'idempotency-key': Type.Optional(
+    Type.String({
+      pattern: IDEMPOTENCY_KEY_PATTERN,
+      description:
+        'Makes repeating a request safe. For 24 hours, a request with the same key and the same body is answered with the run of the first one and the status it has by then; so repeating it is also the way to wait for a run to end. Choose a new key, such as a UUID, for every run you want.',
+      examples: ['6f1c7a52-0d8e-4c7b-9f0a-3b5d2e1f4a6c'],
+    }),
+  ),
+});
+
+const RATE_LIMIT = {
+  'ratelimit-policy': {
+    type: 'string',
+    description: "The automation's rate limit, if it has one: `q` runs in `w` seconds (IETF draft).",
+  },
+  ratelimit: {
+    type: 'string',
+    description: 'What is left of it: `r` runs, for the next `t` seconds.',
+  },
+};
+
+export const ACCEPTED_HEADERS = {
+  'idempotency-replayed': {
+    type: 'string',
+    enum: ['true'],
+    description: 'Present when the `Idempotency-Key` was known, so that no new run was made.',
+  },
+  ...RATE_LIMIT,
+};
+
 export const RETRY_AFTER = {
   'retry-after': { type: 'integer', minimum: 1, description: 'Seconds to wait before trying again.' },
 };
@@ -108,10 +141,14 @@ export function jsonResponse(
 /** What any request can be answered, because it is broken or the service is. */
 export const EVERY_REQUEST_ERRORS = [
   'bad_request',
+  'not_found',
+  'method_not_allowed',
   'request_timeout',
+  'uri_too_long',
   'expectation_failed',
   'headers_too_large',
   'internal_error',
+  'unsupported_transfer_encoding',
 ] as const satisfies ErrorId[];
 
 /** The responses that the given errors make, one per status, with an example of each error. */
@@ -123,7 +160,11 @@ export function errorResponses(...ids: ErrorId[]): Record<number, ReturnType<typ
       const description = sameStatus.map((id) => `\`${id}\`: ${ERRORS[id].message}`).join(' ');
       const examples = Object.fromEntries(sameStatus.map((id) => [id, errorBody(id)]));
       const mayRetry = sameStatus.some((id) => 'retryAfterSeconds' in ERRORS[id]);
-      return [status, jsonResponse(description, 'ErrorObject', examples, mayRetry ? RETRY_AFTER : {})];
+      return [status, jsonResponse(description, 'ErrorObject', examples, headersOf(status, mayRetry))];
     }),
   );
+}
+
+function headersOf(status: number, mayRetry: boolean): Record<string, object> {
+  return { ...(mayRetry && RETRY_AFTER), ...(status === 429 && RATE_LIMIT) };
 }

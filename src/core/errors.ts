@@ -40,10 +40,15 @@ export const ERRORS = {
     message: 'The request body is JSON, but not an object.',
     hint: 'Wrap the value in an object, such as {"value": …}, or send no body at all.',
   },
+  invalid_idempotency_key: {
+    statusCode: 400,
+    message: 'The Idempotency-Key header is not usable.',
+    hint: 'Send 1 to 255 printable ASCII characters, such as a UUID, or leave the header out; see the header parameters in /openapi.json.',
+  },
   bad_request: {
     statusCode: 400,
-    message: 'The request is not valid HTTP/1.1.',
-    hint: `Check the request line, the headers and the length of the body. ${OPENAPI_HINT}`,
+    message: 'The request is not valid HTTP/1.1, or its target is not a valid URL.',
+    hint: `Check the URL, the headers and the length of the body. ${OPENAPI_HINT}`,
   },
   not_found: {
     statusCode: 404,
@@ -85,6 +90,17 @@ export const ERRORS = {
     message: 'The Expect header asks for something this service does not do.',
     hint: 'Leave the Expect header out, or send Expect: 100-continue.',
   },
+  idempotency_key_reused: {
+    statusCode: 422,
+    message: 'The Idempotency-Key was used before with another request body.',
+    hint: 'Repeat a request with exactly the same body, or choose a new Idempotency-Key for a new run; see the header parameters in /openapi.json.',
+  },
+  too_many_failures: {
+    statusCode: 429,
+    message: 'Too many requests from this address carried no valid API key.',
+    hint: 'Wait as long as the Retry-After response header says and check the slug and the key; a valid key is accepted all the time.',
+    retryAfterSeconds: 60,
+  },
   rate_limited: {
     statusCode: 429,
     message: 'This automation has accepted as many runs as its rate limit allows.',
@@ -101,6 +117,11 @@ export const ERRORS = {
     message: 'The service failed to handle the request.',
     hint: 'Try again; if it persists, give the x-request-id response header to an operator, who finds the cause in the log.',
   },
+  unsupported_transfer_encoding: {
+    statusCode: 501,
+    message: 'The request body has a transfer coding other than chunked.',
+    hint: `Send the body with a content-length, or in chunks that are not compressed. ${OPENAPI_HINT}`,
+  },
   queue_unavailable: {
     statusCode: 503,
     message: 'The queue is not available, so that nothing was accepted.',
@@ -112,12 +133,6 @@ export const ERRORS = {
     message: 'As many runs are waiting as this service holds; this one was not accepted.',
     hint: 'Try again after the seconds in the Retry-After response header; an operator adds workers or raises MAX_QUEUED_RUNS.',
     retryAfterSeconds: 5,
-  },
-  shutting_down: {
-    statusCode: 503,
-    message: 'This process is shutting down; the request was not handled.',
-    hint: 'Try again; another process answers, or this one after its restart. /orc/health says when.',
-    retryAfterSeconds: 1,
   },
 } as const satisfies Record<string, ErrorDefinition>;
 
@@ -143,17 +158,29 @@ export function errorBody(id: ErrorId, message: string = ERRORS[id].message): Er
 export const UNCONFIRMED_MESSAGE =
   'The queue did not confirm the run in time; the run may have been accepted, or not.';
 
+export interface ApiErrorOptions {
+  /** Replaces the catalogue's message where the situation knows better. */
+  message?: string;
+  cause?: unknown;
+  /** Replaces the catalogue's value of the `Retry-After` header. */
+  retryAfterSeconds?: number;
+  /** Further response headers. */
+  headers?: Record<string, string>;
+}
+
 /** An error of the catalogue, thrown by its identifier. The `cause` is for the log and never reaches the client. */
 export class ApiError extends Error {
   override name = 'ApiError';
   readonly id: ErrorId;
   /** Value of the `Retry-After` header, where the answer carries one. */
   readonly retryAfterSeconds: number | undefined;
+  readonly headers: Record<string, string>;
 
-  constructor(id: ErrorId, options: { message?: string; cause?: unknown; retryAfterSeconds?: number } = {}) {
+  constructor(id: ErrorId, options: ApiErrorOptions = {}) {
     const definition: ErrorDefinition = ERRORS[id];
     super(options.message ?? definition.message, { cause: options.cause });
     this.id = id;
+    this.headers = options.headers ?? {};
     this.retryAfterSeconds = options.retryAfterSeconds ?? definition.retryAfterSeconds;
   }
 }

@@ -2,6 +2,7 @@ import { UnrecoverableError, WaitingError, Worker } from 'bullmq';
 import type { Redis } from 'ioredis';
 import { withDeadline } from '../core/deadline.ts';
 import type { AttemptResult, RunAttempt, RunOutcome } from '../core/run.ts';
+import type { IdempotencyStore } from './idempotency.ts';
 import type { Keys } from './keys.ts';
 import type { RunLanes } from './lanes.ts';
 import { QUEUE_NAME, type RunJob, type RunJobData } from './queue.ts';
@@ -42,6 +43,7 @@ export interface RunConsumerOptions {
   redis: Redis;
   keys: Keys;
   lanes: RunLanes;
+  idempotency: IdempotencyStore;
   workerId: string;
   /** Runs executed at the same time. */
   concurrency: number;
@@ -96,6 +98,12 @@ export function consumeRuns(options: RunConsumerOptions): RunConsumer {
       // Tells BullMQ to leave the run as it is: back in the queue, or another worker's.
       if (result === 'interrupted' || result === 'lost') throw new WaitingError();
       const { outcome, mayRetry } = result;
+      const isLast = !mayRetry || job.attemptsMade + 1 >= (job.opts.attempts ?? 1);
+      const { automationId, idempotency } = job.data;
+      // Noted before the run ends, so that whoever finds the run gone finds how it ended.
+      if (isLast && idempotency !== undefined) {
+        await options.idempotency.settle(automationId, idempotency, outcome.status).catch(options.onError);
+      }
       if (outcome.status === 'succeeded') return outcome;
       const reason = JSON.stringify(outcome);
       throw mayRetry ? new Error(reason) : new UnrecoverableError(reason);

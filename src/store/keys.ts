@@ -8,6 +8,8 @@ export interface Keys {
   automations: string;
   /** Number of runs an automation accepted in the current window of its rate limit; expires with the window. */
   rateWindow(automationId: string): string;
+  /** Hash of the run that an idempotency key stands for; expires with the key's window. */
+  idempotency(automationId: string, keyHash: string): string;
   /** Hash of the automations that have a lane: id to slug. */
   lanes: string;
   /** Sorted set of the runs that wait in an automation's lane, all with score 0: ids come in order of acceptance. */
@@ -30,6 +32,7 @@ export function createKeys(prefix: string): Keys {
     automation: (slug) => `${root}:automation:${slug}`,
     automations: `${root}:automations`,
     rateWindow: (automationId) => `${root}:rate:${automationId}`,
+    idempotency: (automationId, keyHash) => `${root}:idempotency:${automationId}:${keyHash}`,
     lanes: `${root}:lanes`,
     lane: (automationId) => `${root}:lane:${automationId}`,
     laneRunning: (automationId) => `${root}:lane-running:${automationId}`,

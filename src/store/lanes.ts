@@ -1,10 +1,9 @@
-import { Job, type JobsOptions } from 'bullmq';
 import type { Redis } from 'ioredis';
 import type { Keys } from './keys.ts';
-import type { QueueOpener, RunJobData } from './queue.ts';
+import type { QueueOpener, Transaction } from './queue.ts';
 
 /** A run in a lane is a BullMQ job delayed by this long, in milliseconds: five years, which never pass. */
-const PARKED_MS = 5 * 365 * 86_400_000;
+export const PARKED_MS = 5 * 365 * 86_400_000;
 
 /** A lane without a limit, because its automation was deleted, is emptied in steps of this many runs. */
 const RELEASE_BATCH = 1000;
@@ -47,27 +46,16 @@ export class RunLanes {
     this.#queue = queue;
   }
 
-  /** Puts a run at the end of its lane, atomically, and starts it if a place is free. */
-  async add(owner: LaneOwner, runId: string, data: RunJobData, options: JobsOptions): Promise<void> {
-    const { automationId, slug } = owner;
-    const queue = await this.#queue.open();
-    const backend = queue.getBackend();
-    const job = new Job(queue, slug, { ...data, inLane: true }, { ...options, delay: PARKED_MS }, runId);
-    const multi = (await backend.client).multi();
-    multi.hset(this.#keys.lanes, { [automationId]: slug });
-    multi.runCommand('zadd', [this.#keys.lane(automationId), 0, runId]);
-    await backend.addJobToTransaction(multi, job.asJSON(), runId);
-    const replies = (await multi.exec()) as [Error | null, unknown][] | null;
-    const failure = replies?.find(([error]) => error)?.[0];
-    if (failure) throw failure;
-    // The run is accepted; if this fails, it starts when a worker tidies up.
-    await this.#release(owner).catch(() => undefined);
+  /** Adds to the transaction that enqueues a run, delayed by {@link PARKED_MS}, what puts it at the end of its lane. */
+  join(transaction: Transaction, { automationId, slug }: LaneOwner, runId: string): void {
+    transaction.hset(this.#keys.lanes, { [automationId]: slug });
+    transaction.runCommand('zadd', [this.#keys.lane(automationId), 0, runId]);
   }
 
   /** Frees the place of a run that has ended, for the next one in the lane. */
   async leave(owner: LaneOwner, runId: string): Promise<void> {
     await this.#redis.srem(this.#keys.laneRunning(owner.automationId), runId);
-    await this.#release(owner);
+    await this.release(owner);
   }
 
   /** Goes over all lanes: frees the places of runs that have ended, and starts those that were given a place only. */
@@ -76,7 +64,7 @@ export class RunLanes {
     for (const [automationId, slug] of Object.entries(lanes)) {
       const running = await this.#redis.smembers(this.#keys.laneRunning(automationId));
       for (const runId of running) await this.#tidyPlace({ automationId, slug }, runId);
-      await this.#release({ automationId, slug });
+      await this.release({ automationId, slug });
     }
   }
 
@@ -87,7 +75,8 @@ export class RunLanes {
     else if (job.attemptsStarted === 0) await this.#start(runId);
   }
 
-  async #release({ automationId, slug }: LaneOwner): Promise<void> {
+  /** Gives free places to the runs that come next, and starts them. */
+  async release({ automationId, slug }: LaneOwner): Promise<void> {
     const { automation, lane, laneRunning, lanes } = this.#keys;
     const keys = [automation(slug), lane(automationId), laneRunning(automationId), lanes];
     const released = (await this.#redis.eval(RELEASE, keys.length, ...keys, automationId)) as string[];

@@ -14,8 +14,16 @@ export interface RunJobData {
   payload: string;
   requestId: string;
   traceparent?: string;
+  /** Hash of the idempotency key that the run was accepted with. */
+  idempotency?: string;
   /** Whether the run waits in its automation's lane and takes one of its places. */
   inLane?: true;
+}
+
+/** What BullMQ's transactions offer besides its own scripts: a few commands of their own, and any other by its name. */
+export interface Transaction {
+  hset(key: string, fields: Record<string, string | number>): unknown;
+  runCommand(name: string, args: (string | number)[]): unknown;
 }
 
 export type BullQueue = Queue<RunJobData, RunOutcome>;

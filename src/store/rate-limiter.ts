@@ -2,16 +2,29 @@ import type { Redis } from 'ioredis';
 import type { RateLimit } from '../core/automation.ts';
 import type { Keys } from './keys.ts';
 
-/** Takes a place in the window, which begins with its first run; or says how long the full window still lasts. */
+/**
+ * Takes a place in the window, which begins with its first run, if there is one left (or, with ARGV[3] = 0, only
+ * looks); returns whether there was, how many are left now, and the milliseconds until the window ends.
+ */
 const TAKE = `
-  if tonumber(redis.call('GET', KEYS[1]) or '0') >= tonumber(ARGV[1]) then return redis.call('PTTL', KEYS[1]) end
-  if redis.call('INCR', KEYS[1]) == 1 then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
-  return -1`;
+  local count = tonumber(redis.call('GET', KEYS[1]) or '0')
+  local limit = tonumber(ARGV[1])
+  local allowed = count < limit and 1 or 0
+  if allowed == 1 and ARGV[3] == '1' then
+    count = redis.call('INCR', KEYS[1])
+    if count == 1 then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
+  end
+  local left = redis.call('PTTL', KEYS[1])
+  if left < 0 then left = tonumber(ARGV[2]) end
+  return {allowed, math.max(limit - count, 0), left}`;
 
-/** Gives a place back, unless its window is over. */
-const GIVE_BACK = `if redis.call('EXISTS', KEYS[1]) == 1 then redis.call('DECR', KEYS[1]) end`;
-
-export type RateDecision = { allowed: true } | { allowed: false; retryAfterMs: number };
+export interface RateDecision {
+  allowed: boolean;
+  /** Runs that may still be accepted in this window. */
+  remaining: number;
+  /** Milliseconds until the window ends. */
+  resetMs: number;
+}
 
 /** Rate limits of automations: fixed windows, counted in Redis and so shared by all API processes. */
 export class RateLimiter {
@@ -24,22 +37,23 @@ export class RateLimiter {
   }
 
   /** Whether a run would be allowed now, without counting it. */
-  async peek(automationId: string, { limit }: RateLimit): Promise<RateDecision> {
-    const key = this.#keys.rateWindow(automationId);
-    const [count, retryAfterMs] = await Promise.all([this.#redis.get(key), this.#redis.pttl(key)]);
-    return Number(count) >= limit && retryAfterMs > 0 ? { allowed: false, retryAfterMs } : { allowed: true };
+  peek(automationId: string, rate: RateLimit): Promise<RateDecision> {
+    return this.#decide(automationId, rate, '0');
   }
 
   /** Counts a run, if it is allowed. */
-  async take(automationId: string, { limit, windowMs }: RateLimit): Promise<RateDecision> {
-    const left = Number(
-      await this.#redis.eval(TAKE, 1, this.#keys.rateWindow(automationId), limit, windowMs),
-    );
-    return left < 0 ? { allowed: true } : { allowed: false, retryAfterMs: left };
+  take(automationId: string, rate: RateLimit): Promise<RateDecision> {
+    return this.#decide(automationId, rate, '1');
   }
 
-  /** Takes back the count of a run that was not accepted after all. */
-  async giveBack(automationId: string): Promise<void> {
-    await this.#redis.eval(GIVE_BACK, 1, this.#keys.rateWindow(automationId));
+  async #decide(
+    automationId: string,
+    { limit, windowMs }: RateLimit,
+    take: '0' | '1',
+  ): Promise<RateDecision> {
+    const key = this.#keys.rateWindow(automationId);
+    const reply = await this.#redis.eval(TAKE, 1, key, limit, windowMs, take);
+    const [allowed, remaining, resetMs] = reply as [number, number, number];
+    return { allowed: allowed === 1, remaining, resetMs };
   }
 }

@@ -1,8 +1,9 @@
-import type { JobsOptions, JobType } from 'bullmq';
+import { Job, type JobsOptions, type JobType } from 'bullmq';
 import { v7 as uuidv7 } from 'uuid';
 import { isTerminal, type Run, type RunAttempt, type RunOutcome, type RunStatus } from '../core/run.ts';
 import type { TriggeredAutomation } from './automations.ts';
-import type { RunLanes } from './lanes.ts';
+import type { IdempotencyStore, IdempotentRequest } from './idempotency.ts';
+import { PARKED_MS, type RunLanes } from './lanes.ts';
 import { BACKOFF_TYPE, type BullQueue, type QueueOpener, type RunJob, type RunJobData } from './queue.ts';
 
 const RUN_ID = /^run_[0-9a-f-]{36}$/;
@@ -18,9 +19,20 @@ export interface RunFilter {
   limit: number;
 }
 
-export interface AcceptedRun {
-  runId: string;
-  status: 'queued';
+/** A run that is about to be accepted. */
+export interface NewRun {
+  /** From {@link newRunId}. */
+  id: string;
+  /** JSON text of an object, valid UTF-8. */
+  payload: string;
+  requestId: string;
+  traceparent?: string;
+  idempotency?: IdempotentRequest;
+}
+
+/** `run_` and a UUIDv7, so that ids sort by their time. */
+export function newRunId(): string {
+  return `run_${uuidv7()}`;
 }
 
 /**
@@ -30,37 +42,55 @@ export interface AcceptedRun {
 export class RunQueue {
   readonly #queue: QueueOpener;
   readonly #lanes: RunLanes;
+  readonly #idempotency: IdempotencyStore;
 
-  constructor(queue: QueueOpener, lanes: RunLanes) {
+  constructor(queue: QueueOpener, lanes: RunLanes, idempotency: IdempotencyStore) {
     this.#queue = queue;
     this.#lanes = lanes;
+    this.#idempotency = idempotency;
   }
 
   /**
-   * Enqueues a run. When this returns, Redis holds it.
+   * Enqueues a run. When this returns, Redis holds it. Enqueueing the same run again changes nothing.
    *
-   * @param payload JSON text of an object, valid UTF-8
    * @throws QueueUnavailableError when nothing was sent; any other error leaves open whether the run exists
    */
-  async accept(
-    automation: TriggeredAutomation,
-    payload: string,
-    origin: { requestId: string; traceparent?: string },
-  ): Promise<AcceptedRun> {
+  async accept(automation: TriggeredAutomation, run: NewRun): Promise<void> {
     const queue = await this.#queue.open();
-    const runId = `run_${uuidv7()}`;
-    const { id: automationId, slug } = automation;
-    const data: RunJobData = { automationId, payload, ...origin };
+    const backend = queue.getBackend();
+    const { id: automationId, slug, hasLane } = automation;
+    const { id: runId, payload, requestId, traceparent, idempotency } = run;
+    const data: RunJobData = {
+      automationId,
+      payload,
+      requestId,
+      ...(traceparent !== undefined && { traceparent }),
+      ...(idempotency && { idempotency: idempotency.keyHash }),
+      ...(hasLane && { inLane: true }),
+    };
     const options: JobsOptions = {
       jobId: runId,
       attempts: automation.attempts,
       backoff: { type: BACKOFF_TYPE },
       // The reason of a failure is a RunOutcome; a stack trace of our own code would explain nothing.
       stackTraceLimit: 0,
+      ...(hasLane && { delay: PARKED_MS }),
     };
-    if (automation.hasLane) await this.#lanes.add({ automationId, slug }, runId, data, options);
-    else await queue.add(slug, data, options);
-    return { runId, status: 'queued' };
+    const job = new Job(queue, slug, data, options, runId).asJSON();
+    if (!hasLane && !idempotency) {
+      await backend.addJob(job, runId);
+      return;
+    }
+    const owner = { automationId, slug };
+    const transaction = (await backend.client).multi();
+    if (hasLane) this.#lanes.join(transaction, owner, runId);
+    if (idempotency) this.#idempotency.confirm(transaction, idempotency, runId);
+    await backend.addJobToTransaction(transaction, job, runId);
+    const replies = (await transaction.exec()) ?? [];
+    const failure = replies.find(([error]) => error)?.[0];
+    if (failure) throw failure;
+    // The run is accepted; if this fails, it starts when a worker tidies up.
+    if (hasLane) await this.#lanes.release(owner).catch(() => undefined);
   }
 
   /** How many runs wait to be executed, those between two attempts included. */

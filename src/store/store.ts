@@ -1,5 +1,6 @@
 import type { Redis } from 'ioredis';
 import { AutomationStore } from './automations.ts';
+import { IdempotencyStore } from './idempotency.ts';
 import { createKeys, type Keys } from './keys.ts';
 import { RunLanes } from './lanes.ts';
 import { QueueOpener } from './queue.ts';
@@ -14,6 +15,7 @@ export interface Store {
   keys: Keys;
   automations: AutomationStore;
   runs: RunQueue;
+  idempotency: IdempotencyStore;
   lanes: RunLanes;
   runLogs: RunLogStore;
   rateLimiter: RateLimiter;
@@ -30,11 +32,13 @@ export function createStore(redis: Redis, prefix: string, onError: (error: Error
   const keys = createKeys(prefix);
   const queue = new QueueOpener(redis, keys, onError);
   const lanes = new RunLanes(redis, keys, queue);
+  const idempotency = new IdempotencyStore(redis, keys);
   return {
     redis,
     keys,
     automations: new AutomationStore(redis, keys),
-    runs: new RunQueue(queue, lanes),
+    runs: new RunQueue(queue, lanes, idempotency),
+    idempotency,
     lanes,
     runLogs: new RunLogStore(redis, keys),
     rateLimiter: new RateLimiter(redis, keys),

@@ -42,6 +42,7 @@ export function startWorker(config: Config, redisUrl: string, logger: Logger): R
     redis,
     keys: store.keys,
     lanes: store.lanes,
+    idempotency: store.idempotency,
     workerId: id,
     concurrency: config.WORKER_CONCURRENCY,
     retentionSeconds,

@@ -141,9 +141,10 @@ describe('the trigger operation', () => {
     expect(health.security ?? document.security).toEqual([]);
   });
 
-  test('has the slug as its only parameter, with the rule for slugs', () => {
-    expect(triggering.parameters).toHaveLength(1);
-    expect(triggering.parameters?.[0]).toMatchObject({
+  test('has the slug as its only required parameter, with the rule for slugs', () => {
+    const required = triggering.parameters?.filter((parameter) => parameter.required);
+    expect(required).toHaveLength(1);
+    expect(required?.[0]).toMatchObject({
       name: 'slug',
       in: 'path',
       required: true,
@@ -165,10 +166,14 @@ describe('the trigger operation', () => {
 
 /** Whatever an operation can answer: status, schema, and the examples, which are the identifiers of errors. */
 const EVERY_REQUEST = [
+  ['404', 'ErrorObject', ['not_found']],
+  ['405', 'ErrorObject', ['method_not_allowed']],
   ['408', 'ErrorObject', ['request_timeout']],
+  ['414', 'ErrorObject', ['uri_too_long']],
   ['417', 'ErrorObject', ['expectation_failed']],
   ['431', 'ErrorObject', ['headers_too_large']],
   ['500', 'ErrorObject', ['internal_error']],
+  ['501', 'ErrorObject', ['unsupported_transfer_encoding']],
 ] as const;
 const ANSWERS = {
   getHealth: [
@@ -178,13 +183,14 @@ const ANSWERS = {
     ['503', 'UnhealthyReport', ['unavailable']],
   ],
   triggerAutomation: [
-    ['202', 'AcceptedRun', ['accepted']],
-    ['400', 'ErrorObject', ['bad_request', 'invalid_json', 'invalid_payload']],
+    ['202', 'AcceptedRun', ['accepted', 'replayed']],
+    ['400', 'ErrorObject', ['bad_request', 'invalid_idempotency_key', 'invalid_json', 'invalid_payload']],
     ['401', 'ErrorObject', ['missing_api_key', 'invalid_api_key']],
     ['403', 'ErrorObject', ['automation_disabled']],
     ['413', 'ErrorObject', ['payload_too_large']],
     ['415', 'ErrorObject', ['unsupported_media_type', 'unsupported_content_encoding']],
-    ['429', 'ErrorObject', ['rate_limited']],
+    ['422', 'ErrorObject', ['idempotency_key_reused']],
+    ['429', 'ErrorObject', ['too_many_failures', 'rate_limited']],
     ...EVERY_REQUEST,
     ['503', 'ErrorObject', ['queue_unavailable', 'queue_full']],
   ],

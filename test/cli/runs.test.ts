@@ -106,7 +106,7 @@ test('show says how a run ended', async () => {
     ended: run?.endedAt?.toISOString(),
     worker: run?.worker,
     payload: '2 bytes',
-    request: 'request-1',
+    request: 'test-request',
   });
   expect(JSON.parse((await orc('show', runId, '--json')).stdout)).toEqual(JSON.parse(JSON.stringify(run)));
 });

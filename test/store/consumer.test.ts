@@ -2,6 +2,7 @@ import { beforeEach, describe, expect, onTestFinished, test } from 'vitest';
 import type { RunOutcome } from '../../src/core/run.ts';
 import { connect } from '../../src/store/connect.ts';
 import { SHUTTING_DOWN } from '../../src/store/consumer.ts';
+import { newRunId } from '../../src/store/runs.ts';
 import { createStore } from '../../src/store/store.ts';
 import { openPrivateRedis } from '../support/private-redis.ts';
 import {
@@ -28,7 +29,13 @@ describe('an attempt', () => {
     const attempts = new HeldAttempts();
     startConsumer(store, attempts.execute);
     const traceparent = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01';
-    const { runId } = await store.runs.accept(automation, '{"a":1}', { requestId: 'request-1', traceparent });
+    const runId = newRunId();
+    await store.runs.accept(automation, {
+      id: runId,
+      payload: '{"a":1}',
+      requestId: 'request-1',
+      traceparent,
+    });
     await attempts.untilStarted(runId);
     const run = await store.runs.get(runId);
     expect(attempts.started[0]).toEqual({

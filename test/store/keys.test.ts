@@ -1,9 +1,11 @@
 import { expect, test } from 'vitest';
 import { createKeys } from '../../src/store/keys.ts';
 
-const { queuePrefix, automation, rateWindow, lane, laneRunning, runLog, ...fixed } = createKeys('shop');
+const { queuePrefix, automation, idempotency, rateWindow, lane, laneRunning, runLog, ...fixed } =
+  createKeys('shop');
 const names = [
   automation('deploy'),
+  idempotency('deploy', 'hash'),
   rateWindow('deploy'),
   lane('deploy'),
   laneRunning('deploy'),

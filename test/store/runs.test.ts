@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { beforeEach, describe, expect, test } from 'vitest';
 import { RUN_STATUSES, type RunStatus } from '../../src/core/run.ts';
 import type { TriggeredAutomation } from '../../src/store/automations.ts';
+import { newRunId } from '../../src/store/runs.ts';
 import {
   acceptRun,
   createTriggered,
@@ -31,11 +32,12 @@ describe('accept', () => {
   test('stores a run that is queued', async () => {
     const automation = await createTriggered(store, 'accepting', { attempts: 3 });
     const before = Date.now();
-    const accepted = await runs.accept(automation, '{"text":"€"}', { requestId: 'request-1' });
-    expect(accepted).toEqual({ runId: expect.stringMatching(/^run_[0-9a-f-]{36}$/), status: 'queued' });
-    const run = await runs.get(accepted.runId);
+    const id = newRunId();
+    expect(id).toMatch(/^run_[0-9a-f-]{36}$/);
+    await runs.accept(automation, { id, payload: '{"text":"€"}', requestId: 'request-1' });
+    const run = await runs.get(id);
     expect(run).toEqual({
-      id: accepted.runId,
+      id,
       automation: 'accepting',
       status: 'queued',
       acceptedAt: expect.any(Date),

@@ -4,6 +4,7 @@ import type { AttemptResult, RunAttempt } from '../../src/core/run.ts';
 import type { TriggeredAutomation } from '../../src/store/automations.ts';
 import { connect } from '../../src/store/connect.ts';
 import { consumeRuns, type RunConsumer, type RunConsumerOptions } from '../../src/store/consumer.ts';
+import { newRunId } from '../../src/store/runs.ts';
 import type { Store } from '../../src/store/store.ts';
 import { createAutomation } from './store.ts';
 
@@ -35,8 +36,9 @@ export async function acceptRun(
   automation: TriggeredAutomation,
   payload = '{}',
 ): Promise<string> {
-  const { runId } = await store.runs.accept(automation, payload, { requestId: 'test-request' });
-  return runId;
+  const id = newRunId();
+  await store.runs.accept(automation, { id, payload, requestId: 'test-request' });
+  return id;
 }
 
 /** The ids of the runs that a worker can take now, the next one first. */
@@ -70,6 +72,7 @@ export function startConsumer(
     redis,
     keys: store.keys,
     lanes: store.lanes,
+    idempotency: store.idempotency,
     workerId: 'test-worker',
     concurrency: 10,
     retentionSeconds: 3600,

@@ -39,6 +39,16 @@ test('what a command prints is kept by source, in the order in which it came', a
   expect(Math.abs(Date.now() - (times[0] ?? 0))).toBeLessThan(60_000);
 });
 
+test('what comes at the same time is not mixed up', async () => {
+  const source = `for (let i = 0; i < 100; i++) {
+    require('node:fs').writeSync(1, 'out' + i + ' ');
+    require('node:fs').writeSync(2, 'err' + i + ' ');
+  }`;
+  const { stdout, stderr } = await run(script(source));
+  const each = (word: string) => Array.from({ length: 100 }, (_, i) => `${word}${i} `).join('');
+  expect([stdout, stderr]).toEqual([each('out'), each('err')]);
+});
+
 test('output below the limit is kept completely, whatever the sizes of its pieces', async () => {
   const source = `
     const { writeSync } = require('node:fs');

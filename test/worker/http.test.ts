@@ -186,7 +186,7 @@ test('when the worker aborts, the request ends and no outcome is claimed', async
     request.socket.once('close', () => hasClosed.push(true));
     controller.abort(SHUTTING_DOWN);
   });
-  const { result } = await deliver(receiver.url, { signal: controller.signal });
+  const { result } = await deliver(receiver.url, { signal: controller.signal, timeoutMs: 1e6 });
   expect(result).toBe('interrupted');
   await eventually(() => hasClosed).toEqual([true]);
 });

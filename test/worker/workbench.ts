@@ -10,7 +10,8 @@ import type { Store } from '../../src/store/store.ts';
 import type { ActionContext } from '../../src/worker/actions/action.ts';
 import { runCommand } from '../../src/worker/actions/command.ts';
 import { OutputLog } from '../../src/worker/output-log.ts';
-import { command, createAutomation, openTestStore } from '../support/store.ts';
+import { acceptRun, createTriggered } from '../support/runs.ts';
+import { command, openTestStore } from '../support/store.ts';
 
 /** Everything that a lenient parser, a merge or a re-serialisation would change, and 200 KB of it. */
 export const HARD_PAYLOAD = Buffer.from(
@@ -56,14 +57,9 @@ export async function acceptRuns(
   changes: Partial<AutomationDefinition> = {},
   payloads = ['{}'],
 ): Promise<string[]> {
-  const apiKey = await createAutomation(store, slug, changes);
-  const authentication = await store.automations.authenticate(slug, apiKey);
-  if (authentication.status !== 'authenticated') throw new Error(authentication.status);
+  const automation = await createTriggered(store, slug, changes);
   const runIds: string[] = [];
-  for (const payload of payloads) {
-    const { runId } = await store.runs.accept(authentication.automation, payload, { requestId: 'request-1' });
-    runIds.push(runId);
-  }
+  for (const payload of payloads) runIds.push(await acceptRun(store, automation, payload));
   return runIds;
 }
 

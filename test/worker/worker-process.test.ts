@@ -53,7 +53,7 @@ test('a run is queued, then running, then succeeded', async () => {
     attempt: 1,
     worker: expect.stringMatching(/\w/),
     outcome: { status: 'succeeded', reason: 'exit_code', exitCode: 0 },
-    requestId: 'request-1',
+    requestId: 'test-request',
     payloadBytes: 2,
   });
   const { acceptedAt, startedAt, endedAt } = run ?? {};

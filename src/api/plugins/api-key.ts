@@ -4,6 +4,7 @@ import { isWellFormedApiKey } from '../../core/api-key.ts';
 import { ApiError } from '../../core/errors.ts';
 import type { TriggeredAutomation } from '../../store/automations.ts';
 import type { Acceptance } from '../acceptance.ts';
+import { AuthThrottle } from '../auth-throttle.ts';
 
 declare module 'fastify' {
   interface FastifyRequest {
@@ -21,19 +22,27 @@ declare module 'fastify' {
  */
 export const apiKeyPlugin = fastifyPlugin(
   async (app: FastifyInstance, { acceptance }: { acceptance: Acceptance }) => {
+    const throttle = new AuthThrottle();
+    const refusal = ({ ip }: FastifyRequest, id: 'missing_api_key' | 'invalid_api_key') => {
+      const retryAfterSeconds = throttle.failed(ip);
+      return retryAfterSeconds === undefined
+        ? new ApiError(id)
+        : new ApiError('too_many_failures', { retryAfterSeconds });
+    };
+
     app.decorateRequest('automation', undefined);
     app.decorateRequest('acceptBy', 0);
 
     app.addHook('onRequest', async (request) => {
-      if (request.headers['x-api-key'] === undefined) throw new ApiError('missing_api_key');
-      if (!isWellFormedApiKey(apiKeyOf(request))) throw new ApiError('invalid_api_key');
+      if (request.headers['x-api-key'] === undefined) throw refusal(request, 'missing_api_key');
+      if (!isWellFormedApiKey(apiKeyOf(request))) throw refusal(request, 'invalid_api_key');
     });
 
     app.addHook('preHandler', async (request) => {
       const { slug } = request.params as { slug: string };
       request.acceptBy = acceptance.deadline();
       const result = await acceptance.authenticate(slug, apiKeyOf(request), request.acceptBy);
-      if (result.status === 'rejected') throw new ApiError('invalid_api_key');
+      if (result.status === 'rejected') throw refusal(request, 'invalid_api_key');
       request.automationSlug = slug;
       if (result.status === 'disabled') throw new ApiError('automation_disabled');
       request.automation = result.automation;

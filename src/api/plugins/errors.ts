@@ -1,6 +1,4 @@
-import type { IncomingMessage, ServerResponse } from 'node:http';
-import type { Socket } from 'node:net';
-import type { ConnectionError, FastifyError, FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import type { FastifyError, FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import fastifyPlugin from 'fastify-plugin';
 import { ApiError, ERRORS, type ErrorId, errorBody } from '../../core/errors.ts';
 
@@ -18,6 +16,12 @@ const serializedBodies = new Map(
   Object.keys(ERRORS).map((id) => [id as ErrorId, JSON.stringify(errorBody(id as ErrorId))]),
 );
 
+const CLOSING_ERRORS: ReadonlySet<ErrorId> = new Set([
+  'payload_too_large',
+  'request_timeout',
+  'unsupported_transfer_encoding',
+]);
+
 /** Answers with an error of the catalogue. */
 export function sendError(request: FastifyRequest, reply: FastifyReply, error: ApiError): FastifyReply {
   const { id, message, retryAfterSeconds } = error;
@@ -25,9 +29,10 @@ export function sendError(request: FastifyRequest, reply: FastifyReply, error: A
   const { statusCode, message: usualMessage } = ERRORS[id];
   reply.code(statusCode).header('content-type', JSON_TYPE).header('cache-control', 'no-store');
   if (statusCode === 401) reply.header('www-authenticate', 'ApiKey realm="orc"');
+  reply.headers(error.headers);
   if (retryAfterSeconds !== undefined) reply.header('retry-after', retryAfterSeconds);
-  // A body that is not going to be read would otherwise be taken for the next request.
-  if (statusCode === 413 || statusCode === 408) reply.header('connection', 'close');
+  // What is left of a request that was given up would otherwise be taken for the next one.
+  if (CLOSING_ERRORS.has(id)) reply.header('connection', 'close');
   const body = message === usualMessage ? serializedBodies.get(id) : JSON.stringify(errorBody(id, message));
   return reply.serializer((payload: string) => payload).send(body);
 }
@@ -93,51 +98,4 @@ function collectMethods(app: FastifyInstance): (path: string) => string | undefi
     const route = [...routes.values()].find((each) => each.path.test(path));
     return route && [...route.methods].sort().join(', ');
   };
-}
-
-/** Answers a request whose `Expect` header is not `100-continue` (RFC 9110, section 10.1.1). */
-export function answerExpectation(_request: IncomingMessage, response: ServerResponse): void {
-  const { statusCode } = ERRORS.expectation_failed;
-  const body = serializedBodies.get('expectation_failed') ?? '';
-  response.writeHead(statusCode, {
-    'content-type': JSON_TYPE,
-    'content-length': Buffer.byteLength(body),
-    'cache-control': 'no-store',
-    connection: 'close',
-  });
-  response.end(body);
-}
-
-/** What Node's HTTP parser and timers report, by their code; anything else is malformed HTTP. */
-const SOCKET_ERRORS: Readonly<Record<string, ErrorId>> = {
-  ERR_HTTP_REQUEST_TIMEOUT: 'request_timeout',
-  HPE_HEADER_OVERFLOW: 'headers_too_large',
-};
-
-const REASON_PHRASES: Readonly<Record<number, string>> = {
-  400: 'Bad Request',
-  408: 'Request Timeout',
-  431: 'Request Header Fields Too Large',
-};
-
-/** Answers what never became a request, in the contract's shape, and closes the connection. */
-export function answerMalformedHttp(error: ConnectionError, socket: Socket): void {
-  if (error.code === 'ECONNRESET' || socket.destroyed || !socket.writable) {
-    socket.destroy();
-    return;
-  }
-  const id = SOCKET_ERRORS[error.code] ?? 'bad_request';
-  const body = serializedBodies.get(id) ?? '';
-  const { statusCode } = ERRORS[id];
-  socket.end(
-    [
-      `HTTP/1.1 ${statusCode} ${REASON_PHRASES[statusCode]}`,
-      `Content-Type: ${JSON_TYPE}`,
-      `Content-Length: ${Buffer.byteLength(body)}`,
-      'Cache-Control: no-store',
-      'Connection: close',
-      '',
-      body,
-    ].join('\r\n'),
-  );
 }

@@ -19,7 +19,7 @@ type ReceivedBody = { bytes: Buffer } | { problem: ErrorId };
 const EMPTY_PAYLOAD = '{}';
 
 /** RFC 8259 knows no parameter of application/json; `charset=utf-8` is harmless and common. */
-const JSON_MEDIA_TYPE = /^application\/json[ \t]*(;[ \t]*charset="?utf-8"?[ \t]*)?;?[ \t]*$/i;
+const JSON_MEDIA_TYPE = /^application\/json[ \t]*(;[ \t]*charset="?utf-?8"?[ \t]*)?;?[ \t]*$/i;
 
 /** A body over the limit is read on and thrown away up to this many bytes, so that its sender gets to read the answer. */
 const DISCARD_BYTES = 8 * 1024 * 1024;
@@ -50,16 +50,24 @@ export const payloadPlugin = fastifyPlugin(
   { name: 'payload', fastify: '5.x' },
 );
 
-async function receive(body: Readable, limitBytes: number): Promise<ReceivedBody> {
-  const chunks: Buffer[] = [];
-  let size = 0;
-  for await (const chunk of body as AsyncIterable<Buffer>) {
-    size += chunk.length;
-    if (size <= limitBytes) chunks.push(chunk);
-    else chunks.length = 0;
-    if (size > limitBytes + DISCARD_BYTES) break;
-  }
-  return size > limitBytes ? { problem: 'payload_too_large' } : { bytes: Buffer.concat(chunks, size) };
+/** Leaving the loop over a stream would destroy the connection, so that the end of a body without end is listened for. */
+function receive(body: Readable, limitBytes: number): Promise<ReceivedBody> {
+  return new Promise((resolve, reject) => {
+    const chunks: Buffer[] = [];
+    let size = 0;
+    body.on('data', (chunk: Buffer) => {
+      size += chunk.length;
+      if (size <= limitBytes) chunks.push(chunk);
+      else chunks.length = 0;
+      if (size <= limitBytes + DISCARD_BYTES) return;
+      body.pause();
+      resolve({ problem: 'payload_too_large' });
+    });
+    body.once('end', () =>
+      resolve(size > limitBytes ? { problem: 'payload_too_large' } : { bytes: Buffer.concat(chunks, size) }),
+    );
+    body.once('error', reject);
+  });
 }
 
 /**

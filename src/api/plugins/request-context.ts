@@ -1,4 +1,4 @@
-import type { FastifyInstance } from 'fastify';
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import fastifyPlugin from 'fastify-plugin';
 import { v7 as uuidv7 } from 'uuid';
 import { ApiError } from '../../core/errors.ts';
@@ -10,15 +10,20 @@ declare module 'fastify' {
     runId: string | undefined;
     /** Slug of the automation whose key this request carries, for the log. */
     automationSlug: string | undefined;
+    isLogged: boolean;
   }
 }
+
+/** In characters. Node itself ends a request line only together with the headers, at 16 KiB. */
+const MAX_URL_LENGTH = 8192;
 
 const REQUEST_ID = /^[\x21-\x7e]{1,128}$/;
 
 /** The caller's `x-request-id`, when it is fit for a header and a log; otherwise a new one. */
 export function requestIdOf(request: { headers: Record<string, string | string[] | undefined> }): string {
   const given = request.headers['x-request-id'];
-  return typeof given === 'string' && REQUEST_ID.test(given) ? given : uuidv7();
+  const isUsable = typeof given === 'string' && REQUEST_ID.test(given) && loggable(given) === given;
+  return isUsable ? given : uuidv7();
 }
 
 /** Gives every request its id, and every answer one line in the log. */
@@ -26,6 +31,7 @@ export const requestContextPlugin = fastifyPlugin(
   async (app: FastifyInstance) => {
     app.decorateRequest('runId', undefined);
     app.decorateRequest('automationSlug', undefined);
+    app.decorateRequest('isLogged', false);
 
     app.addHook('onRequest', async (request, reply) => {
       reply.header('x-request-id', request.id);
@@ -34,22 +40,42 @@ export const requestContextPlugin = fastifyPlugin(
       if (host === undefined && request.raw.httpVersion === '1.1') {
         throw new ApiError('bad_request', { message: 'The Host header is missing.' });
       }
+      const { 'transfer-encoding': coding } = request.headers;
+      if (coding !== undefined && coding.toLowerCase() !== 'chunked') {
+        throw new ApiError('unsupported_transfer_encoding');
+      }
+      if (request.raw.url !== undefined && request.raw.url.length > MAX_URL_LENGTH) {
+        throw new ApiError('uri_too_long');
+      }
       if (host?.includes(',')) throw new ApiError('bad_request', { message: 'There is more than one host.' });
     });
 
     app.addHook('onResponse', async (request, reply) => {
-      const { method, id: requestId, errorId: error, runId, automationSlug: automation } = request;
-      const { statusCode } = reply;
-      const path = request.routeOptions.url ?? loggable(request.url.split('?', 1)[0] ?? '');
-      const durationMs = Math.round(reply.elapsedTime * 10) / 10;
-      request.log[levelOf(method, statusCode)](
-        { requestId: loggable(requestId), method, path, statusCode, durationMs, error, automation, runId },
-        'request',
-      );
+      request.isLogged = true;
+      log(request, reply);
+    });
+    // A client that hangs up does not end its request: what it started goes on, and is logged when its answer is ready.
+    app.addHook('onSend', async (request, reply) => {
+      const logHungUp = () => {
+        if (!request.isLogged) log(request, reply, { hungUp: true });
+      };
+      if (reply.raw.closed) logHungUp();
+      else reply.raw.once('close', () => setImmediate(logHungUp));
     });
   },
   { name: 'request-context', fastify: '5.x', dependencies: ['errors'] },
 );
+
+function log(request: FastifyRequest, reply: FastifyReply, more: { hungUp?: true } = {}): void {
+  const { method, id, errorId: error, runId, automationSlug: automation } = request;
+  const { statusCode } = reply;
+  const path = request.routeOptions.url ?? loggable(request.url.split('?', 1)[0] ?? '');
+  const durationMs = Math.round(reply.elapsedTime * 10) / 10;
+  request.log[levelOf(method, statusCode)](
+    { requestId: id, method, path, statusCode, durationMs, error, automation, runId, ...more },
+    'request',
+  );
+}
 
 function levelOf(method: string, statusCode: number): 'debug' | 'info' | 'error' {
   if (statusCode === 500) return 'error';

@@ -1,9 +1,17 @@
-import type { FastifyInstance } from 'fastify';
+import type { FastifyInstance, FastifyRequest } from 'fastify';
 import { ApiError } from '../../core/errors.ts';
 import type { Acceptance } from '../acceptance.ts';
 import { apiKeyPlugin } from '../plugins/api-key.ts';
 import { payloadPlugin, triggerPayload } from '../plugins/payload.ts';
-import { EVERY_REQUEST_ERRORS, errorResponses, jsonResponse, TriggerParamsSchema } from '../schemas.ts';
+import {
+  ACCEPTED_HEADERS,
+  EVERY_REQUEST_ERRORS,
+  errorResponses,
+  IDEMPOTENCY_KEY_PATTERN,
+  jsonResponse,
+  TriggerHeadersSchema,
+  TriggerParamsSchema,
+} from '../schemas.ts';
 
 interface AutomationTriggersOptions {
   acceptance: Acceptance;
@@ -11,12 +19,14 @@ interface AutomationTriggersOptions {
 
 const EXAMPLE = { runId: 'run_0195a2c4-7b1e-7f3a-9c5d-2e8f4a6b1c3d', status: 'queued' };
 
+const IDEMPOTENCY_KEY = new RegExp(IDEMPOTENCY_KEY_PATTERN);
+
 /** W3C Trace Context, section 3.2.2. */
 const TRACEPARENT = /^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$/;
 
 /**
  * `POST /orc/api/automation-triggers/{slug}`: starts a run. The order of checks is header, key, enabled, rate, body,
- * capacity; a request that is refused consumes nothing.
+ * known idempotency key, capacity; a request that is refused consumes nothing.
  */
 export async function automationTriggersRoute(
   app: FastifyInstance,
@@ -36,11 +46,18 @@ export async function automationTriggersRoute(
       tags: ['Automations'],
       security: [{ apiKey: [] }],
       params: TriggerParamsSchema,
+      headers: TriggerHeadersSchema,
       body: { $ref: 'TriggerPayload#' },
       response: {
-        202: jsonResponse('The run is accepted and queued.', 'AcceptedRun', { accepted: EXAMPLE }),
+        202: jsonResponse(
+          'The run is accepted and queued; or, for a known `Idempotency-Key`, this is how its run stands now.',
+          'AcceptedRun',
+          { accepted: EXAMPLE, replayed: { ...EXAMPLE, status: 'succeeded' } },
+          ACCEPTED_HEADERS,
+        ),
         ...errorResponses(
           ...EVERY_REQUEST_ERRORS,
+          'invalid_idempotency_key',
           'invalid_json',
           'invalid_payload',
           'missing_api_key',
@@ -49,6 +66,8 @@ export async function automationTriggersRoute(
           'payload_too_large',
           'unsupported_media_type',
           'unsupported_content_encoding',
+          'idempotency_key_reused',
+          'too_many_failures',
           'rate_limited',
           'queue_unavailable',
           'queue_full',
@@ -60,14 +79,35 @@ export async function automationTriggersRoute(
     handler: async (request, reply) => {
       const { automation, acceptBy } = request;
       if (!automation) throw new ApiError('internal_error', { cause: new Error('not authenticated') });
-      await acceptance.checkRate(automation, acceptBy);
+      const idempotencyKey = idempotencyKeyOf(request);
+      // Whoever repeats a request to learn how its run stands is not limited for it; that is seen further on.
+      if (idempotencyKey === undefined) await acceptance.checkRate(automation, acceptBy);
       const payload = triggerPayload(request);
-      const { traceparent } = request.headers;
-      const isTraced = typeof traceparent === 'string' && TRACEPARENT.test(traceparent);
-      const origin = { requestId: request.id, ...(isTraced && { traceparent }) };
-      const run = await acceptance.accept(automation, payload, origin, acceptBy);
+      const traceparent = traceparentOf(request);
+      const { headers, ...run } = await acceptance.accept(
+        automation,
+        {
+          payload,
+          requestId: request.id,
+          ...(traceparent !== undefined && { traceparent }),
+          ...(idempotencyKey !== undefined && { idempotencyKey }),
+        },
+        acceptBy,
+      );
       request.runId = run.runId;
-      return reply.code(202).header('cache-control', 'no-store').send(run);
+      return reply.code(202).header('cache-control', 'no-store').headers(headers).send(run);
     },
   });
+}
+
+function idempotencyKeyOf({ headers }: FastifyRequest): string | undefined {
+  const key = headers['idempotency-key'];
+  if (key === undefined) return undefined;
+  if (typeof key !== 'string' || !IDEMPOTENCY_KEY.test(key)) throw new ApiError('invalid_idempotency_key');
+  return key;
+}
+
+/** A header that is not what the standard says is ignored, as the standard says. */
+function traceparentOf({ headers: { traceparent } }: FastifyRequest): string | undefined {
+  return typeof traceparent === 'string' && TRACEPARENT.test(traceparent) ? traceparent : undefined;
 }

@@ -1,0 +1,44 @@
+import { isIPv6 } from 'node:net';
+import { LruMap } from 'toad-cache';
+
+/** Failed authentications of one address within a window before it is told to slow down. */
+const FAILURES_PER_WINDOW = 100;
+const WINDOW_MS = 60_000;
+
+/** Addresses remembered at the same time; the ones not seen for longest are forgotten first. */
+const MAX_ADDRESSES = 10_000;
+
+/**
+ * Slows down whoever tries keys: counts the failed authentications of each address, in this process's memory. A valid
+ * key is never refused for the failures of others behind the same address, since only failures ask.
+ */
+export class AuthThrottle {
+  readonly #windows = new LruMap<{ failures: number; endsAt: number }>(MAX_ADDRESSES, WINDOW_MS);
+
+  /**
+   * Counts a failure.
+   *
+   * @returns seconds after which the address may fail again, or undefined while it may
+   */
+  failed(address: string): number | undefined {
+    const now = Date.now();
+    const network = networkOf(address);
+    let window = this.#windows.get(network);
+    if (!window || window.endsAt <= now) {
+      window = { failures: 0, endsAt: now + WINDOW_MS };
+      this.#windows.set(network, window);
+    }
+    window.failures += 1;
+    return window.failures > FAILURES_PER_WINDOW ? Math.ceil((window.endsAt - now) / 1000) : undefined;
+  }
+}
+
+/** One customer usually holds a whole /64 of IPv6 addresses (RFC 6177), so that those count as one. */
+function networkOf(address: string): string {
+  if (!isIPv6(address) || address.startsWith('::ffff:')) return address;
+  const [head = '', tail] = address.split('::');
+  const groups = head.split(':').filter(Boolean);
+  const rest = tail?.split(':').filter(Boolean) ?? [];
+  const zeros = Array.from({ length: Math.max(8 - groups.length - rest.length, 0) }, () => '0');
+  return [...groups, ...(tail === undefined ? [] : zeros), ...rest].slice(0, 4).join(':');
+}

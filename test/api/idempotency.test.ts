@@ -1,0 +1,188 @@
+import { createHash } from 'node:crypto';
+import { describe, expect, test } from 'vitest';
+import { idempotentRequest } from '../../src/store/idempotency.ts';
+import { newRunId } from '../../src/store/runs.ts';
+import { expectError, openTestApp, trigger } from '../support/app.ts';
+import { startConsumer, untilStatus } from '../support/runs.ts';
+import { createAutomation } from '../support/store.ts';
+
+const { app, store } = openTestApp();
+
+/** Sends a trigger request with an idempotency key. */
+async function send(slug: string, apiKey: string, key: string, payload?: string) {
+  return app.inject(trigger(slug, apiKey, payload, { 'idempotency-key': key }));
+}
+
+/** The runs of an automation that exist. */
+async function runsOf(automation: string) {
+  return store.runs.list({ automation, limit: 1000 });
+}
+
+describe('a request that is repeated with its key', () => {
+  test('is answered with the run of the first one', async () => {
+    const apiKey = await createAutomation(store, 'repeated');
+    const first = await send('repeated', apiKey, 'key-1', '{"n":1}');
+    expect(first.statusCode).toBe(202);
+    expect(first.headers).not.toHaveProperty('idempotency-replayed');
+
+    const second = await send('repeated', apiKey, 'key-1', '{"n":1}');
+    expect(second.statusCode).toBe(202);
+    expect(second.headers['idempotency-replayed']).toBe('true');
+    expect(second.json()).toEqual(first.json());
+    expect(await runsOf('repeated')).toHaveLength(1);
+  });
+
+  test('shows how the run stands now', async () => {
+    const apiKey = await createAutomation(store, 'watched');
+    const { runId } = (await send('watched', apiKey, 'key', '{}')).json();
+    const consumer = startConsumer(store, async () => ({
+      outcome: { status: 'failed', reason: 'exit_code', message: 'no', exitCode: 1 },
+      mayRetry: false,
+    }));
+    await untilStatus(store, runId, 'failed');
+    expect((await send('watched', apiKey, 'key', '{}')).json()).toEqual({ runId, status: 'failed' });
+
+    // The run is no longer kept, and the key still leads to how it ended.
+    await store.redis.del(`${store.keys.queuePrefix}:runs:${runId}`);
+    expect((await send('watched', apiKey, 'key', '{}')).json()).toEqual({ runId, status: 'failed' });
+    await consumer.close(1000);
+  });
+
+  test('makes exactly one run when 200 requests come at once', async () => {
+    const apiKey = await createAutomation(store, 'crowded', { rate: { limit: 5, windowMs: 60_000 } });
+    const answers = await Promise.all(
+      Array.from({ length: 200 }, () => send('crowded', apiKey, 'one', '{}')),
+    );
+    expect(new Set(answers.map(({ statusCode }) => statusCode))).toEqual(new Set([202]));
+    expect(new Set(answers.map((answer) => answer.json().runId)).size).toBe(1);
+    expect(answers.filter(({ headers }) => headers['idempotency-replayed'] === undefined)).toHaveLength(1);
+    expect(await runsOf('crowded')).toHaveLength(1);
+  });
+
+  test('is answered beyond the rate limit and with a full queue, as it makes no run', async () => {
+    const apiKey = await createAutomation(store, 'limited', { rate: { limit: 1, windowMs: 60_000 } });
+    const first = await send('limited', apiKey, 'a', '{}');
+    expectError(await send('limited', apiKey, 'b', '{}'), 429, 'rate_limited');
+    const again = await send('limited', apiKey, 'a', '{}');
+    expect(again.statusCode).toBe(202);
+    expect(again.json()).toEqual(first.json());
+  });
+
+  test('is refused when its body is another one, to the byte', async () => {
+    const apiKey = await createAutomation(store, 'changed');
+    await send('changed', apiKey, 'key', '{"n":1}');
+    expectError(await send('changed', apiKey, 'key', '{"n": 1}'), 422, 'idempotency_key_reused');
+    expectError(await send('changed', apiKey, 'key'), 422, 'idempotency_key_reused');
+    expect(await runsOf('changed')).toHaveLength(1);
+  });
+});
+
+describe('a key', () => {
+  test('belongs to its automation', async () => {
+    const keys = await Promise.all(['one', 'two'].map((slug) => createAutomation(store, `owner-${slug}`)));
+    const first = await send('owner-one', keys[0] ?? '', 'shared', '{}');
+    const second = await send('owner-two', keys[1] ?? '', 'shared', '{"other":true}');
+    expect([first.statusCode, second.statusCode]).toEqual([202, 202]);
+    expect(second.json().runId).not.toBe(first.json().runId);
+  });
+
+  test('is remembered for 24 hours, however long runs are kept', async () => {
+    const apiKey = await createAutomation(store, 'remembered');
+    await send('remembered', apiKey, 'key', '{}');
+    const { id = '' } = (await store.automations.get('remembered')) ?? {};
+    const hash = createHash('sha256').update('key').digest('base64url');
+    const ttlMs = await store.redis.pttl(store.keys.idempotency(id, hash));
+    expect(ttlMs).toBeGreaterThan(86_000_000);
+    expect(ttlMs).toBeLessThanOrEqual(86_400_000);
+  });
+
+  test.each([
+    ['nothing', ''],
+    ['256 characters', 'k'.repeat(256)],
+    ['characters beyond ASCII', 'schlüssel'],
+  ])('of %s is refused', async (_, key) => {
+    const apiKey = await createAutomation(store, `unusable-${key.length}`);
+    expectError(await send(`unusable-${key.length}`, apiKey, key, '{}'), 400, 'invalid_idempotency_key');
+  });
+
+  test('of 255 printable characters is accepted', async () => {
+    const apiKey = await createAutomation(store, 'longest');
+    expect((await send('longest', apiKey, '~'.repeat(255), '{}')).statusCode).toBe(202);
+  });
+
+  test('is in no key and no value that is stored', async () => {
+    const apiKey = await createAutomation(store, 'discreet');
+    await send('discreet', apiKey, 'canary-key-4711', '{}');
+    const names = await store.redis.keys(`${store.keys.queuePrefix}*`);
+    expect(names.filter((name) => name.includes('canary-key-4711'))).toEqual([]);
+    const dumps = await Promise.all(names.map((name) => store.redis.dumpBuffer(name)));
+    expect(dumps.filter((dump) => dump?.includes('canary-key-4711'))).toEqual([]);
+  });
+});
+
+describe('a request that is rejected uses up no key', () => {
+  test('when its API key is wrong, its automation disabled or its body malformed', async () => {
+    const apiKey = await createAutomation(store, 'rejected');
+    expect((await send('rejected', await createAutomation(store, 'stranger'), 'key', '{}')).statusCode).toBe(
+      401,
+    );
+    await store.automations.setEnabled('rejected', false);
+    expect((await send('rejected', apiKey, 'key', '{"b":1}')).statusCode).toBe(403);
+    await store.automations.setEnabled('rejected', true);
+    expect((await send('rejected', apiKey, 'key', '[]')).statusCode).toBe(400);
+    const accepted = await send('rejected', apiKey, 'key', '{"c":1}');
+    expect(accepted.statusCode).toBe(202);
+    expect(accepted.headers).not.toHaveProperty('idempotency-replayed');
+  });
+
+  test('when its automation has used up its rate', async () => {
+    const apiKey = await createAutomation(store, 'too-fast', { rate: { limit: 1, windowMs: 60_000 } });
+    await app.inject(trigger('too-fast', apiKey, '{}'));
+    expectError(await send('too-fast', apiKey, 'key', '{"n":1}'), 429, 'rate_limited');
+    const { id = '' } = (await store.automations.get('too-fast')) ?? {};
+    await store.redis.del(store.keys.rateWindow(id));
+    expect((await send('too-fast', apiKey, 'key', '{"n":2}')).statusCode).toBe(202);
+  });
+});
+
+describe('a process that dies between reserving a key and enqueueing its run', () => {
+  test('leaves a key that the next request goes on with', async () => {
+    const apiKey = await createAutomation(store, 'crashed');
+    const { id = '' } = (await store.automations.get('crashed')) ?? {};
+    const runId = newRunId();
+    await store.idempotency.reserve(idempotentRequest(id, 'key', '{"n":1}'), runId);
+    expect(await runsOf('crashed')).toEqual([]);
+
+    const healed = await send('crashed', apiKey, 'key', '{"n":1}');
+    expect(healed.statusCode).toBe(202);
+    expect(healed.json()).toEqual({ runId, status: 'queued' });
+    expect((await send('crashed', apiKey, 'key', '{"n":1}')).json().runId).toBe(runId);
+    expect(await runsOf('crashed')).toHaveLength(1);
+  });
+
+  test('holds the key back from other requests for two minutes at most', async () => {
+    await createAutomation(store, 'abandoned');
+    const { id = '' } = (await store.automations.get('abandoned')) ?? {};
+    const request = idempotentRequest(id, 'key', '{}');
+    await store.idempotency.reserve(request, newRunId());
+    const ttlMs = await store.redis.pttl(store.keys.idempotency(id, request.keyHash));
+    expect(ttlMs).toBeGreaterThan(0);
+    expect(ttlMs).toBeLessThanOrEqual(120_000);
+  });
+});
+
+test('an automation with a concurrency limit keeps its order with keys, too', async () => {
+  const apiKey = await createAutomation(store, 'single', { concurrency: 1 });
+  const ids: string[] = [];
+  for (const key of ['a', 'b', 'c', 'a', 'b'])
+    ids.push((await send('single', apiKey, key, '{}')).json().runId);
+  expect(ids.slice(3)).toEqual(ids.slice(0, 2));
+  const started: string[] = [];
+  const consumer = startConsumer(store, async ({ id }) => {
+    started.push(id);
+    return { outcome: { status: 'succeeded', reason: 'exit_code', message: 'yes' }, mayRetry: false };
+  });
+  await untilStatus(store, ids[2] ?? '', 'succeeded');
+  expect(started.filter((id) => ids.includes(id))).toEqual(ids.slice(0, 3));
+  await consumer.close(1000);
+});
