@@ -96,7 +96,7 @@ Examples:
         ['Signing secret', signingSecret && output.style('bold', signingSecret)],
       ]);
       for (const line of secrets) output.line(`  ${line}`);
-      output.line('\nSave this now: it is not stored and never shown again. Start a run with\n');
+      output.line('\nSave this now: it is never shown again. Start a run with\n');
       output.line(`  ${curlLine(origin, slug, apiKey)}`);
     });
 

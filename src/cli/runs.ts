@@ -183,7 +183,10 @@ function describe(run: Run, output: Output): string[] {
     ['exit code', outcome?.exitCode === undefined ? undefined : String(outcome.exitCode)],
     ['signal', outcome?.signal],
     ['HTTP status', outcome?.httpStatus === undefined ? undefined : String(outcome.httpStatus)],
-    ['attempt', `${run.attempt} (failures are tried ${run.maxAttempts} times at most)`],
+    [
+      'attempt',
+      run.maxAttempts > 1 ? `${run.attempt} (after failures ${run.maxAttempts} at most)` : `${run.attempt}`,
+    ],
     ['accepted', run.acceptedAt.toISOString()],
     ['started', run.startedAt?.toISOString()],
     ['ended', run.endedAt?.toISOString()],

@@ -39,6 +39,7 @@ export type RunEndReason =
   | 'network_error'
   | 'not_started'
   | 'worker_lost'
+  | 'worker_error'
   | 'automation_disabled'
   | 'automation_deleted';
 

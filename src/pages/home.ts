@@ -30,6 +30,27 @@ The answer is \`202\` with the run's identifier and status. The run goes on afte
 
 The body is optional. It reaches the run byte for byte.
 
+## Repeat safely, and wait for the run
+
+Send an \`Idempotency-Key\` of your choice, a new one for every run you want. For 24 hours, the same request with the same
+key makes no second run: it is answered with the run of the first one and the status it has by then. So repeat the request
+after a timeout, and repeat it to wait for the run to end:
+
+\`\`\`sh
+run=$(uuidgen)
+while answer=$(curl -sS --fail-with-body --retry 5 -X POST "${origin}/orc/api/automation-triggers/YOUR-SLUG" \\
+    -H "x-api-key: $ORC_KEY" -H "Idempotency-Key: $run" -H 'content-type: application/json' -d '{"ref":"main"}'); do
+  case $answer in
+    *'"succeeded"'*) exit 0 ;;
+    *'"queued"'* | *'"running"'* | *'"retrying"'*) sleep 2 ;;
+    *) break ;;
+  esac
+done
+echo "$answer" >&2; exit 1
+\`\`\`
+
+\`succeeded\`, \`failed\`, \`timed_out\` and \`cancelled\` are final; \`queued\`, \`running\` and \`retrying\` are not.
+
 ## Check that the service is up
 
 \`\`\`sh

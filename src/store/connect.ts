@@ -67,5 +67,5 @@ export function outageReporter(report: { down(error: Error): void; up(): void })
 
 /** A Redis URL without its password, for messages. */
 export function withoutPassword(url: string): string {
-  return url.replace(/^(rediss?:\/\/)[^/?#]*@/, '$1***@');
+  return url.replace(/^(rediss?:\/\/)[^/?#]*@/, '$1***@').replace(/(password=)[^&#]*/gi, '$1***');
 }

@@ -40,7 +40,10 @@ export async function executeRun(
   let result: AttemptResult | 'interrupted' | undefined = refusal;
   if (automation && !result) {
     log.note(`Attempt ${attempt} starts on worker ${workerId}.`);
-    result = await act(dependencies, automation, run, log, signal);
+    result = await act(dependencies, automation, run, log, signal).catch((err: Error) => {
+      logger.error({ err, runId, automation: slug, attempt }, 'attempt failed unexpectedly');
+      return workerError(err);
+    });
   }
   // Interrupted work has no outcome; that of a lost lock is left to the worker that holds it now.
   if (result === 'interrupted' && automation?.onWorkerLoss === 'fail' && signal.reason !== LOCK_LOST) {
@@ -101,7 +104,13 @@ function workerLost(message: string): AttemptResult {
   return { outcome: { status: 'failed', reason: 'worker_lost', message }, mayRetry: false };
 }
 
-function act(
+/** A failure of orc itself, which another attempt, on another worker perhaps, may not meet. */
+function workerError(error: Error): AttemptResult {
+  const message = `The worker could not execute the run: ${error.message}.`;
+  return { outcome: { status: 'failed', reason: 'worker_error', message }, mayRetry: true };
+}
+
+async function act(
   { workerEnvironment, defaultTimeoutMs, version }: ExecutionDependencies,
   { action, signingSecret = '', timeoutMs = defaultTimeoutMs }: ExecutableAutomation,
   run: RunAttempt,

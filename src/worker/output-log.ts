@@ -1,8 +1,11 @@
 import type { RunLogEntry, RunLogPosition, RunLogSource, RunLogStore } from '../store/run-log.ts';
 
-/** What is kept of one attempt's output: this many bytes from its beginning, and as many from its end. */
+/** What is kept of one attempt's log: this many bytes from its beginning, and as many from its end. */
 const HEAD_BYTES = 512 * 1024;
 const TAIL_BYTES = 512 * 1024;
+
+/** What Redis needs for an entry besides its data, in bytes, so that many tiny entries are bounded as well. */
+const ENTRY_OVERHEAD_BYTES = 64;
 
 /** Output is stored this long after it came, in milliseconds, together with what else came meanwhile. */
 const FLUSH_MS = 50;
@@ -22,6 +25,7 @@ export class OutputLog {
   #pending: RunLogEntry[] = [];
   #pendingBytes = 0;
   #offset = 0;
+  #headBytes = 0;
   #tail: { position: RunLogPosition; bytes: number }[] = [];
   #tailBytes = 0;
   #flushing: Promise<void> | undefined;
@@ -75,11 +79,14 @@ export class OutputLog {
     this.#pendingBytes = 0;
     try {
       const positions = await this.#store.append(this.#runId, entries, this.#outdated(), this.#ttlSeconds);
-      entries.forEach(({ offset, data }, index) => {
+      entries.forEach(({ data }, index) => {
         const position = positions[index];
-        if (offset < HEAD_BYTES || position === undefined) return;
-        this.#tail.push({ position, bytes: data.length });
-        this.#tailBytes += data.length;
+        const bytes = data.length + ENTRY_OVERHEAD_BYTES;
+        if (this.#headBytes < HEAD_BYTES) this.#headBytes += bytes;
+        else if (position !== undefined) {
+          this.#tail.push({ position, bytes });
+          this.#tailBytes += bytes;
+        }
       });
     } catch {
       // The run itself matters more than its log; that Redis is away is reported elsewhere.

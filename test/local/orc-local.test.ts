@@ -6,6 +6,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { hasCommand, listProcesses, type MachineProcess } from '../support/machine.ts';
 import { type OrcProcess, runOrc, startOrc } from '../support/orc-process.ts';
 
 const run = promisify(execFile);
@@ -39,10 +40,22 @@ async function start(): Promise<OrcProcess> {
   return started;
 }
 
-/** The processes on this machine whose working directory is the test's, or that have its data folder open. */
-async function processesOf(directory: string): Promise<string[]> {
-  const { stdout } = await run('ps', ['-eo', 'pid,args']);
-  return stdout.split('\n').filter((line) => line.includes(directory));
+/** The processes that have something to do with a directory, by what they were started with. */
+function processesOf(directory: string): MachineProcess[] {
+  return listProcesses().filter(({ args }) => args.includes(directory));
+}
+
+function childrenOf(parent: number | undefined): MachineProcess[] {
+  return listProcesses().filter((each) => each.parent === parent);
+}
+
+/** Does what a shell does with the line; without curl, what curl would do. */
+async function paste(line: string): Promise<{ runId: string; status: string }> {
+  if (hasCommand('curl')) return JSON.parse((await run('sh', ['-c', line])).stdout);
+  const [, url = '', key = '', type = '', body = ''] =
+    /^curl -X POST (\S+) -H 'x-api-key: (\S+)' -H 'content-type: (\S+)' -d '(.*)'$/.exec(line) ?? [];
+  const headers = { 'x-api-key': key, 'content-type': type };
+  return (await fetch(url, { method: 'POST', headers, body })).json() as never;
 }
 
 function isAlive(pid: number): boolean {
@@ -59,8 +72,7 @@ test('the first start prints a curl line that starts a run when it is pasted int
   local = await start();
   const line = await local.line('curl ');
   apiKey = /orc_\w{49}/.exec(line)?.[0] ?? '';
-  const { stdout } = await run('sh', ['-c', line.trim()]);
-  const { runId, status } = JSON.parse(stdout) as { runId: string; status: string };
+  const { runId, status } = await paste(line.trim());
   expect(status).toBe('queued');
 
   const shown = await local.line(`${runId}  Hello`);
@@ -101,7 +113,7 @@ test('a port that is taken is said in one sentence, before anything is started',
 test('Ctrl-C, even when npm sends it twice, ends every process and keeps the data', async () => {
   local.child.kill('SIGINT');
   expect(await local.stop('SIGINT')).toBe(0);
-  expect(await processesOf(cwd)).toEqual([]);
+  expect(processesOf(cwd)).toEqual([]);
   expect(await readdir(join(cwd, '.orc'))).toEqual(expect.arrayContaining(['appendonlydir']));
   expect(await readdir(join(cwd, '.orc'))).not.toContain('local.json');
 });
@@ -119,19 +131,17 @@ test('a second start goes on with the same data and the same keys', async () => 
 });
 
 test('when one of its processes is killed, it says which one and ends the others', async () => {
-  const { stdout } = await run('ps', ['-o', 'pid=,args=', '--ppid', String(local.child.pid)]);
-  const worker = stdout.split('\n').find((line) => line.endsWith(' worker'));
-  process.kill(Number.parseInt(worker ?? '', 10), 'SIGKILL');
+  const worker = childrenOf(local.child.pid).find(({ args }) => args.endsWith(' worker'));
+  process.kill(worker?.pid ?? Number.NaN, 'SIGKILL');
   await local.line('The worker process was ended by SIGKILL.');
   await once(local.child, 'close');
   expect(local.child.exitCode).toBe(1);
-  expect(await processesOf(cwd)).toEqual([]);
+  expect(processesOf(cwd)).toEqual([]);
 });
 
 test('after it was killed itself, the next start takes over what it left running', async () => {
   local = await start();
-  const { stdout } = await run('ps', ['-o', 'pid=', '--ppid', String(local.child.pid)]);
-  const children = stdout.trim().split(/\s+/).map(Number);
+  const children = childrenOf(local.child.pid).map(({ pid }) => pid);
   expect(children).toHaveLength(3);
   local.child.kill('SIGKILL');
   await local.stop();
@@ -140,5 +150,5 @@ test('after it was killed itself, the next start takes over what it left running
   const { code } = await runOrc(['runs', 'list', '--json'], { cwd });
   expect(code).toBe(0);
   expect(await local.stop('SIGINT')).toBe(0);
-  expect(await processesOf(cwd)).toEqual([]);
+  expect(processesOf(cwd)).toEqual([]);
 });

@@ -40,6 +40,8 @@ export async function runOrc(
     stdio: ['ignore', 'pipe', 'pipe'],
   });
   started.add(child);
+  child.stdout.setEncoding('utf8');
+  child.stderr.setEncoding('utf8');
   let stdout = '';
   let stderr = '';
   child.stdout.on('data', (data) => {

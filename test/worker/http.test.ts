@@ -141,12 +141,19 @@ test('an answer that goes on for ever does not hold a run that has its status', 
 });
 
 test.each([
-  ['no answer', () => undefined],
-  ['an answer that does not end', (response: ServerResponse) => response.write('slow')],
-])('%s within the time limit is a timeout, which may be retried', async (_, answer) => {
+  ['does not end', (response: ServerResponse) => response.write('begun')],
+  ['is cut off', (response: ServerResponse) => response.write('begun', () => response.destroy())],
+])('an answer that %s is judged by its status', async (_, answer) => {
   const receiver = await startReceiver(answer);
+  const { result, stdout } = await deliver(receiver.url);
+  expect(result).toMatchObject({ outcome: { status: 'succeeded', httpStatus: 200 }, mayRetry: false });
+  expect(stdout).toBe('begun');
+});
+
+test('no answer within the time limit is a timeout, which may be retried', async () => {
+  const receiver = await startReceiver(() => undefined);
   const { result, notes } = await deliver(receiver.url, { timeoutMs: 500 });
-  const message = 'No complete answer came within 500 ms.';
+  const message = 'No answer came within 500 ms.';
   expect(result).toEqual({ outcome: { status: 'timed_out', reason: 'timeout', message }, mayRetry: true });
   expect(notes).toContain(message);
 });

@@ -1,10 +1,18 @@
+import { once } from 'node:events';
+import { type IncomingMessage, request as requestByHttp } from 'node:http';
+import { request as requestByHttps } from 'node:https';
 import { Webhook } from 'standardwebhooks';
 import type { HttpAction } from '../../core/automation.ts';
+import { withDeadline } from '../../core/deadline.ts';
 import type { AttemptResult } from '../../core/run.ts';
+import type { OutputLog } from '../output-log.ts';
 import type { ActionContext } from './action.ts';
 
 /** How much of a response's body is kept in the run's log, in bytes. */
 const RESPONSE_HEAD_BYTES = 4096;
+
+/** How long that is waited for, in milliseconds. */
+const RESPONSE_HEAD_MS = 2000;
 
 /** Statuses besides 5xx that another attempt may turn into success. */
 const RETRYABLE_STATUSES = new Set([408, 425, 429]);
@@ -22,14 +30,15 @@ export async function deliverToUrl(
   const timeout = AbortSignal.timeout(timeoutMs);
   const timestamp = new Date();
   const signature = new Webhook(signingSecret).sign(run.id, timestamp, run.payload);
+  // fetch would give up after 300 s without a word from the receiver, whatever the automation's time limit says.
+  const send = new URL(url).protocol === 'https:' ? requestByHttps : requestByHttp;
   try {
-    const response = await fetch(url, {
+    const request = send(url, {
       method: 'POST',
-      body: run.payload,
-      redirect: 'manual',
       signal: AbortSignal.any([timeout, signal]),
       headers: {
         'content-type': 'application/json',
+        'content-length': run.payload.length,
         'user-agent': `orc/${version}`,
         'webhook-id': run.id,
         'webhook-timestamp': String(Math.floor(timestamp.getTime() / 1000)),
@@ -37,15 +46,16 @@ export async function deliverToUrl(
         ...(run.traceparent !== undefined && { traceparent: run.traceparent }),
       },
     });
-    const head = await readHead(response);
-    log.note(`HTTP ${response.status} ${response.statusText}`.trimEnd());
-    for (const [name, value] of response.headers) log.note(`${name}: ${value}`);
-    if (head.length > 0) log.write('stdout', head);
-    return judge(response.status);
+    request.end(run.payload);
+    const [response] = (await once(request, 'response')) as [IncomingMessage];
+    // The status that has arrived decides; what goes wrong after it does not matter any more.
+    request.on('error', () => undefined);
+    await logResponse(response, log);
+    return judge(response.statusCode ?? 0);
   } catch (error) {
     if (signal.aborted) return 'interrupted';
     if (timeout.aborted) {
-      const message = `No complete answer came within ${timeoutMs} ms.`;
+      const message = `No answer came within ${timeoutMs} ms.`;
       log.note(message);
       return { outcome: { status: 'timed_out', reason: 'timeout', message }, mayRetry: true };
     }
@@ -67,22 +77,27 @@ function judge(httpStatus: number): AttemptResult {
   return { outcome: { status: 'failed', reason, message, httpStatus }, mayRetry };
 }
 
-/** The beginning of the body; the rest is not waited for. */
-async function readHead(response: Response): Promise<Buffer> {
-  const chunks: Uint8Array[] = [];
-  let size = 0;
-  for await (const chunk of response.body ?? []) {
-    chunks.push(chunk as Uint8Array);
-    size += (chunk as Uint8Array).length;
-    if (size >= RESPONSE_HEAD_BYTES) break;
+/** Notes the status, the headers and the beginning of the body, which is not waited for longer than it is worth. */
+async function logResponse(response: IncomingMessage, log: OutputLog): Promise<void> {
+  const { statusCode, statusMessage, rawHeaders } = response;
+  log.note(`HTTP ${statusCode} ${statusMessage}`.trimEnd());
+  for (let index = 0; index + 1 < rawHeaders.length; index += 2) {
+    log.note(`${rawHeaders[index]}: ${rawHeaders[index + 1]}`);
   }
-  return Buffer.concat(chunks).subarray(0, RESPONSE_HEAD_BYTES);
+  let missing = RESPONSE_HEAD_BYTES;
+  const read = async () => {
+    for await (const chunk of response as AsyncIterable<Buffer>) {
+      log.write('stdout', chunk.subarray(0, missing));
+      missing -= chunk.length;
+      if (missing <= 0) break;
+    }
+  };
+  await withDeadline(read(), RESPONSE_HEAD_MS).catch(() => undefined);
+  response.destroy();
 }
 
-/** fetch hides what went wrong in the cause of its error. */
+/** Some errors of the network have no message of their own, only a code. */
 function describe(error: unknown): string {
-  const cause = error instanceof Error ? (error.cause ?? error) : error;
-  if (!(cause instanceof Error)) return String(cause);
-  const { code } = cause as NodeJS.ErrnoException;
-  return cause.message || code || cause.name;
+  if (!(error instanceof Error)) return String(error);
+  return error.message || (error as NodeJS.ErrnoException).code || error.name;
 }
