@@ -1,4 +1,8 @@
 import type { FastifyRequest } from 'fastify';
+import { LruMap } from 'toad-cache';
+
+/** A service has few origins; a client that invents others only makes their texts be rendered anew. */
+const MAX_ORIGINS = 16;
 
 const HOST = /^[A-Za-z0-9._-]+(:\d{1,5})?$|^\[[0-9A-Fa-f:.]+\](:\d{1,5})?$/;
 
@@ -7,4 +11,14 @@ export function originOf(request: FastifyRequest, publicUrl: string | undefined)
   if (publicUrl !== undefined) return publicUrl.replace(/\/$/, '');
   // A Host header that is no host name must not get into a document.
   return `${request.protocol}://${HOST.test(request.host) ? request.host : 'localhost'}`;
+}
+
+/** Renders a text once for each origin and remembers it: anybody may ask for it, as often as they like. */
+export function oncePerOrigin(render: (origin: string) => string): (origin: string) => string {
+  const rendered = new LruMap<string>(MAX_ORIGINS);
+  return (origin) => {
+    const text = rendered.get(origin) ?? render(origin);
+    rendered.set(origin, text);
+    return text;
+  };
 }

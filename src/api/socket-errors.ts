@@ -17,40 +17,65 @@ const LONG_REQUEST_LINE = /^[A-Z]{1,20} [^\r\n]{8192}/;
 /** A peer that does not close its side after the answer is cut off after this time, in milliseconds. */
 const LINGER_MS = 2000;
 
+/** The response to the request that came last on a connection, and to the one before it. */
+interface LatestResponses {
+  latest: ServerResponse;
+  previous: ServerResponse | undefined;
+}
+
 /**
  * Answers what never becomes a request that Fastify sees, in the contract's shape: malformed HTTP, clients that stall,
- * CONNECT, and an `Expect` that cannot be met. The connection is closed then, as nobody knows where the next request
- * would begin.
+ * CONNECT, and an `Expect` that cannot be met. Except for the last one, the connection is closed then, as nobody knows
+ * where the next request would begin.
  */
 export class SocketErrors {
   readonly #logger: Logger;
-  readonly #latestResponses = new WeakMap<Socket, ServerResponse>();
+  readonly #responses = new WeakMap<Socket, LatestResponses>();
+  /** Connections on which nothing but the answer to what was malformed is still to come. */
+  readonly #refused = new WeakSet<Socket>();
 
   constructor(logger: Logger) {
     this.#logger = logger;
   }
 
   attach(server: Server): void {
-    server.on('request', (request, response) => this.#latestResponses.set(request.socket, response));
+    server.on('request', (request, response) => this.#remember(request, response));
     server.on('connect', (_request, socket) =>
-      this.#answer(socket as Socket, 'method_not_allowed', { Allow: 'GET, HEAD, POST' }),
+      this.#refuse(socket as Socket, 'method_not_allowed', { Allow: 'GET, HEAD, POST' }),
     );
     server.on('checkExpectation', (request, response) => this.#refuseExpectation(request, response));
   }
 
   /** Fastify's `clientErrorHandler`. */
   readonly handle = (error: ConnectionError, socket: Socket): void => {
-    if (error.code === 'ECONNRESET' || !socket.writable) {
-      socket.destroy();
-      return;
-    }
-    const id = errorIdOf(error);
-    const latest = this.#latestResponses.get(socket);
-    // A whole request came before what is malformed, and its answer goes first.
-    if (latest?.req.complete && !latest.writableFinished)
-      latest.once('finish', () => this.#answer(socket, id));
-    else this.#answer(socket, id);
+    // To the parser, whatever else the peer sends is the same error again. It is thrown away.
+    if (this.#refused.has(socket)) return;
+    if (error.code === 'ECONNRESET' || !socket.writable) socket.destroy();
+    else this.#refuse(socket, errorIdOf(error));
   };
+
+  #remember({ socket }: IncomingMessage, latest: ServerResponse): void {
+    this.#responses.set(socket, { latest, previous: this.#responses.get(socket)?.latest });
+  }
+
+  /** Answers and closes the connection, once whatever came before on it is answered. */
+  #refuse(socket: Socket, id: ErrorId, headers: Record<string, string> = {}): void {
+    this.#refused.add(socket);
+    socket.on('error', () => socket.destroy());
+    const { latest, previous } = this.#responses.get(socket) ?? {};
+    // Either the latest request is what is malformed, in its body; or it is whole, and what follows it is malformed.
+    const broken = latest?.req.complete === false ? latest : undefined;
+    const owed = broken ? previous : latest;
+    const end = () => {
+      // The answer before may have ended the connection already.
+      if (!socket.writable) return;
+      // One request is not answered twice: it may have been refused before the rest of it came.
+      if (broken?.headersSent) this.#close(socket);
+      else this.#answer(socket, id, headers);
+    };
+    if (owed && !owed.writableFinished) owed.once('finish', end);
+    else end();
+  }
 
   #answer(socket: Socket, id: ErrorId, headers: Record<string, string> = {}): void {
     const { statusCode } = ERRORS[id];
@@ -58,19 +83,31 @@ export class SocketErrors {
     const fields = { ...headersOf(body), ...headers, Date: new Date().toUTCString(), Connection: 'close' };
     const lines = Object.entries(fields).map(([name, value]) => `${name}: ${value}`);
     this.#logger.info({ statusCode, error: id }, 'connection closed');
-    socket.on('error', () => socket.destroy());
-    socket.setTimeout(LINGER_MS, () => socket.destroy());
-    // What the peer still sends is read and thrown away: closing over it would cost the peer the answer.
-    socket.resume();
-    socket.end([`HTTP/1.1 ${statusCode} ${STATUS_CODES[statusCode]}`, ...lines, '', body].join('\r\n'));
+    this.#close(
+      socket,
+      [`HTTP/1.1 ${statusCode} ${STATUS_CODES[statusCode]}`, ...lines, '', body].join('\r\n'),
+    );
   }
 
-  /** RFC 9110, section 10.1.1: 417 for any expectation but `100-continue`. */
-  #refuseExpectation(_request: IncomingMessage, response: ServerResponse): void {
+  #close(socket: Socket, lastWords = ''): void {
+    // An idle timeout would never end a peer that goes on sending.
+    const linger = setTimeout(() => socket.destroy(), LINGER_MS);
+    socket.once('close', () => clearTimeout(linger));
+    // What the peer still sends is read and thrown away: closing over it would cost the peer the answer.
+    socket.resume();
+    socket.end(lastWords);
+  }
+
+  /**
+   * RFC 9110, section 10.1.1: 417 for any expectation but `100-continue`. Where the request ends is known all the same,
+   * so that the connection stays open: requests that came right behind this one are answered, too.
+   */
+  #refuseExpectation(request: IncomingMessage, response: ServerResponse): void {
+    this.#remember(request, response);
     const { statusCode } = ERRORS.expectation_failed;
     const body = JSON.stringify(errorBody('expectation_failed'));
-    this.#logger.info({ statusCode, error: 'expectation_failed' }, 'connection closed');
-    response.writeHead(statusCode, { ...headersOf(body), Connection: 'close' });
+    this.#logger.info({ statusCode, error: 'expectation_failed' }, 'request');
+    response.writeHead(statusCode, headersOf(body));
     response.end(body);
   }
 }

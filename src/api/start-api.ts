@@ -4,10 +4,8 @@ import type { Logger } from '../logger.ts';
 import { connect, outageReporter } from '../store/connect.ts';
 import { createStore } from '../store/store.ts';
 import { buildApp } from './app.ts';
+import { Drain } from './drain.ts';
 import { HealthMonitor } from './health-monitor.ts';
-
-/** Connections that wait between two requests are closed this often during shutdown, in milliseconds. */
-const IDLE_SWEEP_MS = 100;
 
 export interface RunningApi {
   /** Where it listens, such as `http://127.0.0.1:3000`. */
@@ -46,6 +44,7 @@ export async function startApi(config: Config, redisUrl: string, logger: Logger)
       ...(config.FRONTEND_URL !== undefined && { frontendUrl: config.FRONTEND_URL }),
     },
   });
+  const drain = new Drain(app.server);
 
   const release = async () => {
     health.close();
@@ -66,9 +65,9 @@ export async function startApi(config: Config, redisUrl: string, logger: Logger)
     url,
     close: (graceMs) => {
       closing ??= (async () => {
-        const sweep = setInterval(() => app.server.closeIdleConnections(), IDLE_SWEEP_MS);
+        const endDrain = drain.start(graceMs);
         await withDeadline(app.close(), graceMs).catch(() => app.server.closeAllConnections());
-        clearInterval(sweep);
+        endDrain();
         await release();
         logger.info('api stopped');
       })();

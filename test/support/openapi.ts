@@ -49,12 +49,15 @@ export async function schemaChecker(document: OpenApiDocument) {
   await app.ready();
   const compile = app.validatorCompiler;
   if (!compile) throw new Error('Fastify has no validator');
+  type Validate = { (data: unknown): boolean; errors?: object[] };
+  const compiled = new Map<string, Validate>();
   return (reference: string, value: unknown): string | undefined => {
-    const schema = { $ref: reference, components: document.components };
-    const validate = compile({ schema, method: 'POST', url: '/' }) as {
-      (data: unknown): boolean;
-      errors?: object[];
-    };
+    let validate = compiled.get(reference);
+    if (!validate) {
+      const schema = { $ref: reference, components: document.components };
+      validate = compile({ schema, method: 'POST', url: '/' }) as Validate;
+      compiled.set(reference, validate);
+    }
     return validate(value) ? undefined : JSON.stringify(validate.errors);
   };
 }

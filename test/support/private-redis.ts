@@ -8,6 +8,8 @@ import { type RunningRedisServer, startRedisServer } from '../../src/local/redis
 export interface PrivateRedis {
   /** The same before the first start and after every other one. */
   url: string;
+  /** Where it keeps its AOF and its dumps. */
+  dataDir: string;
   start(): Promise<void>;
   /** Ends it in order. */
   stop(): Promise<void>;
@@ -40,6 +42,7 @@ export async function openPrivateRedis(): Promise<PrivateRedis> {
   });
   return {
     url: join(dataDir, 'redis.sock'),
+    dataDir,
     start: async () => {
       running = await startRedisServer({ server, dataDir, persistence: 'always' });
     },

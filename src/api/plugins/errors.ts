@@ -16,11 +16,8 @@ const serializedBodies = new Map(
   Object.keys(ERRORS).map((id) => [id as ErrorId, JSON.stringify(errorBody(id as ErrorId))]),
 );
 
-const CLOSING_ERRORS: ReadonlySet<ErrorId> = new Set([
-  'payload_too_large',
-  'request_timeout',
-  'unsupported_transfer_encoding',
-]);
+/** Errors that give a request up before all of it has arrived. */
+const CLOSING_ERRORS: ReadonlySet<ErrorId> = new Set(['payload_too_large', 'request_timeout']);
 
 /** Answers with an error of the catalogue. */
 export function sendError(request: FastifyRequest, reply: FastifyReply, error: ApiError): FastifyReply {
@@ -31,8 +28,9 @@ export function sendError(request: FastifyRequest, reply: FastifyReply, error: A
   if (statusCode === 401) reply.header('www-authenticate', 'ApiKey realm="orc"');
   reply.headers(error.headers);
   if (retryAfterSeconds !== undefined) reply.header('retry-after', retryAfterSeconds);
-  // What is left of a request that was given up would otherwise be taken for the next one.
-  if (CLOSING_ERRORS.has(id)) reply.header('connection', 'close');
+  // What is left of a request that was given up is not waited for. One that was read to its end leaves the connection
+  // open, as another request may have come right behind it and be accepted: its answer must not be lost.
+  if (CLOSING_ERRORS.has(id) && !request.raw.complete) reply.header('connection', 'close');
   const body = message === usualMessage ? serializedBodies.get(id) : JSON.stringify(errorBody(id, message));
   return reply.serializer((payload: string) => payload).send(body);
 }
@@ -81,8 +79,15 @@ export const errorsPlugin = fastifyPlugin(
   { name: 'errors', fastify: '5.x' },
 );
 
+/** The path of a request target as the router sees it: without the origin of an absolute target, and decoded. */
 function pathOf(url: string): string {
-  return url.split(/[?#]/, 1)[0] ?? '';
+  const path = url.replace(/^https?:\/\/[^/?#]*/i, '').split(/[?#]/, 1)[0];
+  try {
+    return decodeURI(path || '/');
+  } catch (cause) {
+    // The router has not tried to decode it when no path at all answers the method.
+    throw new ApiError('bad_request', { cause });
+  }
 }
 
 /** Remembers the routes, to tell a wrong method from a path that does not exist. */

@@ -1,3 +1,4 @@
+import type { Socket } from 'node:net';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import fastifyPlugin from 'fastify-plugin';
 import { v7 as uuidv7 } from 'uuid';
@@ -35,18 +36,16 @@ export const requestContextPlugin = fastifyPlugin(
 
     app.addHook('onRequest', async (request, reply) => {
       reply.header('x-request-id', request.id);
+      checkFraming(request, reply);
       // RFC 9112, section 3.2: without exactly one Host header a request is refused. Node would refuse it without a body.
       const { host } = request.headers;
       if (host === undefined && request.raw.httpVersion === '1.1') {
         throw new ApiError('bad_request', { message: 'The Host header is missing.' });
       }
-      const { 'transfer-encoding': coding } = request.headers;
-      if (coding !== undefined && coding.toLowerCase() !== 'chunked') {
-        throw new ApiError('unsupported_transfer_encoding');
-      }
-      if (request.raw.url !== undefined && request.raw.url.length > MAX_URL_LENGTH) {
-        throw new ApiError('uri_too_long');
-      }
+      const { url = '' } = request.raw;
+      if (url.length > MAX_URL_LENGTH) throw new ApiError('uri_too_long');
+      // RFC 9112, section 3.2.4: only OPTIONS has the target `*`, which the router would take for a path.
+      if (url.startsWith('*') && request.method !== 'OPTIONS') throw new ApiError('bad_request');
       if (host?.includes(',')) throw new ApiError('bad_request', { message: 'There is more than one host.' });
     });
 
@@ -65,6 +64,28 @@ export const requestContextPlugin = fastifyPlugin(
   },
   { name: 'request-context', fastify: '5.x', dependencies: ['errors'] },
 );
+
+/** Connections that are about to be closed because nobody can be sure where the next request begins. */
+const unframed = new WeakSet<Socket>();
+
+/** Refuses a request whose version or end the parser has taken more generously than HTTP allows. */
+function checkFraming({ headers, raw }: FastifyRequest, reply: FastifyReply): void {
+  const { 'transfer-encoding': coding } = headers;
+  // Node's parser reads HTTP/0.9 and HTTP/2.0 in a request line as if they were HTTP/1.
+  const isVersionKnown = raw.httpVersionMajor === 1;
+  // RFC 9112, sections 6.1 and 6.3: HTTP/1.0 has no transfer codings, and only the last one, chunked, ends a request.
+  const isEndKnown =
+    coding === undefined || (raw.httpVersion !== '1.0' && /(^|[, \t])chunked$/i.test(coding));
+  // What came in the same packet is not run either: the connection is closed before anybody could read its answer.
+  if (!isVersionKnown || !isEndKnown || unframed.has(raw.socket)) {
+    unframed.add(raw.socket);
+    reply.header('connection', 'close');
+    throw new ApiError('bad_request');
+  }
+  if (coding !== undefined && coding.toLowerCase() !== 'chunked') {
+    throw new ApiError('unsupported_transfer_encoding');
+  }
+}
 
 function log(request: FastifyRequest, reply: FastifyReply, more: { hungUp?: true } = {}): void {
   const { method, id, errorId: error, runId, automationSlug: automation } = request;

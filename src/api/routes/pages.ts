@@ -4,7 +4,7 @@ import { fastifyHelmet } from '@fastify/helmet';
 import type { FastifyInstance } from 'fastify';
 import { homePage } from '../../pages/home.ts';
 import { PAGE_STYLE, renderHtml } from '../../pages/render.ts';
-import { originOf } from '../origin.ts';
+import { oncePerOrigin, originOf } from '../origin.ts';
 
 const STYLE_HASH = `'sha256-${createHash('sha256').update(PAGE_STYLE).digest('base64')}'`;
 
@@ -26,13 +26,15 @@ export async function pagesRoutes(app: FastifyInstance, { publicUrl }: { publicU
   });
 
   for (const page of [homePage]) {
+    const markdown = oncePerOrigin((origin) => page.markdown(origin));
+    const html = oncePerOrigin((origin) => renderHtml(page, origin));
     app.get(page.path, async (request, reply) => {
       const origin = originOf(request, publicUrl);
       const type = request.accepts().type(['html', 'text/markdown']);
       reply.header('vary', 'Accept');
       return type === 'text/markdown'
-        ? reply.type('text/markdown; charset=utf-8').send(page.markdown(origin))
-        : reply.type('text/html; charset=utf-8').send(renderHtml(page, origin));
+        ? reply.type('text/markdown; charset=utf-8').send(markdown(origin))
+        : reply.type('text/html; charset=utf-8').send(html(origin));
     });
   }
 }

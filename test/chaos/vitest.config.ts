@@ -1,0 +1,15 @@
+import { defineConfig } from 'vitest/config';
+
+/** `npm run test:chaos`: what takes minutes, or would disturb other tests. One file at a time. */
+export default defineConfig({
+  test: {
+    include: ['test/chaos/**/*.test.ts'],
+    globalSetup: 'test/support/global-setup.ts',
+    reporters: ['default', './test/support/count-reporter.ts'],
+    pool: 'forks',
+    fileParallelism: false,
+    testTimeout: 900_000,
+    hookTimeout: 60_000,
+    disableConsoleIntercept: true,
+  },
+});

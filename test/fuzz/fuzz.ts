@@ -1,0 +1,107 @@
+import { fork } from 'node:child_process';
+import { on, once } from 'node:events';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { parseArgs } from 'node:util';
+import { findRedisServer } from '../../src/local/find-redis-server.ts';
+import { startRedisServer } from '../../src/local/redis-server.ts';
+import { connect } from '../../src/store/connect.ts';
+import { Fuzzer } from './fuzzer.ts';
+import type { FromServer, ToServer } from './server.ts';
+import { countRuns, deleteRuns } from './target.ts';
+
+const CLIENTS = 48;
+const EXCHANGES_PER_CLIENT = 200;
+const PREFIX = 'fuzz';
+
+/** The share of the time after which memory is measured first: by then caches are full and code is compiled. */
+const WARM_UP_SHARE = 0.1;
+
+const { values } = parseArgs({
+  options: { seconds: { type: 'string', default: '60' }, seed: { type: 'string' } },
+});
+const seconds = Number(values.seconds);
+const seed = Number(values.seed ?? Date.now() % 1_000_000_000);
+if (!(seconds > 0) || !Number.isInteger(seed)) {
+  console.error('usage: npm run fuzz -- [--seconds N] [--seed N]');
+  process.exit(2);
+}
+
+const dataDir = await mkdtemp(join(tmpdir(), 'orc-fuzz-'));
+const report = (message: string) => console.error(message);
+const redisServer = await findRedisServer({ env: process.env, report });
+const running = await startRedisServer({ server: redisServer, dataDir, persistence: 'none' });
+const redis = connect(running.url, 'patient', () => undefined);
+const server = fork(new URL('./server.js', import.meta.url), [running.url, PREFIX], {
+  execArgv: ['--expose-gc'],
+  stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
+});
+try {
+  process.exitCode = (await fuzz()) ? 0 : 1;
+} finally {
+  if (server.connected) {
+    server.send('close' satisfies ToServer);
+    await once(server, 'exit');
+  }
+  redis.disconnect();
+  await running.stop();
+  await rm(dataDir, { recursive: true, force: true });
+}
+
+async function fuzz(): Promise<boolean> {
+  const first = await heard();
+  if (!('target' in first)) throw new Error('the server did not start');
+  const fuzzer = await Fuzzer.create(first.target);
+  const { tally } = fuzzer;
+  console.log(`seed ${seed}, ${seconds} s, ${CLIENTS} clients`);
+
+  const startedAt = performance.now();
+  const elapsed = () => (performance.now() - startedAt) / 1000;
+  let busySeconds = 0;
+  let warmBytes: number | undefined;
+  for (let round = 0; elapsed() < seconds && !tally.failure; round += 1) {
+    const roundStartedAt = elapsed();
+    const acceptedBefore = tally.accepted;
+    await fuzzer.round({
+      // Scattered, so that neighbouring seeds share no client's.
+      seed: Math.imul(seed, 0x9e3779b1) + round * CLIENTS,
+      clients: CLIENTS,
+      exchangesPerClient: EXCHANGES_PER_CLIENT,
+    });
+    busySeconds += elapsed() - roundStartedAt;
+    const accepted = tally.accepted - acceptedBefore;
+    const runs = await countRuns(redis, PREFIX);
+    if (runs !== accepted) tally.failure ??= `round ${round}: ${accepted} runs were accepted, ${runs} exist`;
+    await deleteRuns(redis, PREFIX);
+    if (warmBytes === undefined && elapsed() > seconds * WARM_UP_SHARE) warmBytes = await memoryBytes();
+  }
+  const endBytes = await memoryBytes();
+  const baseBytes = warmBytes ?? endBytes;
+  const statuses = [...tally.statuses].sort(([left], [right]) => left - right);
+  console.log(`requests   ${tally.requests}, ${Math.round(tally.requests / busySeconds)}/s`);
+  console.log(`statuses   ${statuses.map(([status, count]) => `${status}: ${count}`).join(', ')}`);
+  console.log(`accepted   ${tally.accepted} runs; ${tally.resets} answers lost to a reset`);
+  console.log(`memory     ${megabytes(baseBytes)} after the warm-up, ${megabytes(endBytes)} at the end`);
+  console.log(`growth     ${((endBytes / baseBytes - 1) * 100).toFixed(1)} %`);
+  console.log(tally.failure ? `FAILED (seed ${seed})\n${tally.failure}` : 'no counterexample');
+  return tally.failure === undefined;
+}
+
+async function memoryBytes(): Promise<number> {
+  server.send('memory' satisfies ToServer);
+  const answer = await heard();
+  return 'rssBytes' in answer ? answer.rssBytes : Number.NaN;
+}
+
+/** @throws when the server ends instead of saying something */
+async function heard(): Promise<FromServer> {
+  const ended = new AbortController();
+  server.once('exit', () => ended.abort());
+  for await (const [message] of on(server, 'message', { signal: ended.signal })) return message;
+  throw new Error('the server has ended');
+}
+
+function megabytes(bytes: number): string {
+  return `${(bytes / 1_048_576).toFixed(1)} MiB`;
+}

@@ -1,0 +1,154 @@
+import fc from 'fast-check';
+import { schemaChecker } from '../support/openapi.ts';
+import { Judge, parseAnswer, type Question, type ReceivedAnswer } from './answers.ts';
+import { type Exchange, exchanges } from './requests.ts';
+import type { Service, Target } from './target.ts';
+import { Wire } from './wire.ts';
+
+/** What was sent and answered so far. */
+export interface Tally {
+  requests: number;
+  /** Answers by their status. */
+  statuses: Map<number, number>;
+  /** Runs that were accepted, replays not counted. */
+  accepted: number;
+  /** Answers lost to a reset: whoever goes on sending over a connection that is closed may not get to read them. */
+  resets: number;
+  /** The shrunk counterexample, and what was wrong with its answer. */
+  failure?: string;
+}
+
+export interface RoundOptions {
+  seed: number;
+  /** Clients at the same time, with a connection to each service. */
+  clients: number;
+  exchangesPerClient: number;
+}
+
+/** A connection, and what was sent over it last: that may be what broke it. */
+interface UsedWire {
+  wire: Wire;
+  before: Exchange | undefined;
+}
+
+/** Sends generated exchanges to a target and judges every answer. */
+export class Fuzzer {
+  readonly tally: Tally = { requests: 0, statuses: new Map(), accepted: 0, resets: 0 };
+  readonly #target: Target;
+  readonly #judge: Judge;
+  readonly #exchanges: fc.Arbitrary<Exchange>;
+
+  static async create(target: Target): Promise<Fuzzer> {
+    return new Fuzzer(target, new Judge(target.document, await schemaChecker(target.document)));
+  }
+
+  private constructor(target: Target, judge: Judge) {
+    this.#target = target;
+    this.#judge = judge;
+    this.#exchanges = exchanges(target);
+  }
+
+  /** When this returns, every request was answered. The first failure is in the tally. */
+  async round({ seed, clients, exchangesPerClient }: RoundOptions): Promise<void> {
+    const seeds = Array.from({ length: clients }, (_, index) => (seed + index) | 0);
+    await Promise.all(seeds.map((each) => this.#client(each, exchangesPerClient)));
+  }
+
+  async #client(seed: number, numRuns: number): Promise<void> {
+    const wires = new Map<Service, UsedWire>();
+    const property = fc.asyncProperty(this.#exchanges, async (exchange) => {
+      try {
+        await this.#exchange(exchange, wires);
+      } catch (error) {
+        // What follows on this connection could not be told from what was wrong.
+        const used = exchange.isDelimited ? wires.get(exchange.service) : undefined;
+        used?.wire.close();
+        if (used) wires.delete(exchange.service);
+        const before = used?.before ? `\nafter, on the same connection: ${printable(used.before)}` : '';
+        throw new Error(`${error instanceof Error ? error.message : error}${before}`, { cause: error });
+      }
+    });
+    const { failed, counterexample, errorInstance, counterexamplePath } = await fc.check(property, {
+      seed,
+      numRuns,
+    });
+    for (const { wire } of wires.values()) wire.close();
+    if (!failed || this.tally.failure) return;
+    const [exchange] = counterexample ?? [];
+    const sent = exchange ? printable(exchange) : 'nothing';
+    this.tally.failure = `${errorInstance}\nseed ${seed}, path ${counterexamplePath}\n${sent}`;
+  }
+
+  async #exchange(exchange: Exchange, wires: Map<Service, UsedWire>): Promise<void> {
+    const { service, bytes, requests, isDelimited } = exchange;
+    const port = this.#target.ports[service];
+    this.tally.requests += requests.length;
+    if (!isDelimited) {
+      const broken = new Wire(port);
+      const received = await broken.provoke(bytes);
+      const answers = [...split(received, bytes.includes('HEAD '))];
+      answers.forEach((answer, index) => {
+        // Only the first answer is to something known: a request may be cut in two.
+        this.#take(answer, index === 0 ? questionOf(exchange, bytes) : { service });
+      });
+      if (answers.length === 0 && broken.wasReset) this.tally.resets += 1;
+      else if (answers.length === 0) throw new Error('closed without an answer');
+      return;
+    }
+    let used = wires.get(service);
+    if (!used?.wire.isUsable) {
+      used?.wire.close();
+      used = { wire: new Wire(port), before: undefined };
+      wires.set(service, used);
+    }
+    const answers = await used.wire.ask(
+      bytes,
+      requests.map(({ method }) => method),
+    );
+    answers.forEach((answer, index) => {
+      const request = requests[index];
+      this.#take(answer, { service, ...(request && { request }) });
+    });
+    used.before = exchange;
+  }
+
+  #take(answer: ReceivedAnswer, question: Question): void {
+    const { statuses } = this.tally;
+    statuses.set(answer.statusCode, (statuses.get(answer.statusCode) ?? 0) + 1);
+    if (answer.statusCode === 202 && !answer.headers.has('idempotency-replayed')) this.tally.accepted += 1;
+    this.#judge.judge(answer, question);
+  }
+}
+
+/** The request line as it went out, where it still is one; its answer may be one to broken HTTP all the same. */
+function questionOf({ service }: Exchange, bytes: Buffer): Question {
+  const line = bytes.toString('latin1', 0, 10_000).replace(/^(\r\n)+/, '');
+  const [, method, target] = /^([A-Z-]+) (\S+) HTTP\/\d\.\d\r\n/.exec(line) ?? [];
+  return { service, ...(method && target && { request: { method, target } }) };
+}
+
+/** All answers of a connection that has ended; it is not known which of them answers what. */
+function* split(received: Buffer, mayAnswerHead: boolean): Generator<ReceivedAnswer> {
+  for (let offset = 0; offset < received.length; ) {
+    const head = mayAnswerHead ? parseAnswer(received, offset, false) : undefined;
+    const isBodiless =
+      head && (head.end === received.length || received.indexOf('HTTP/1.1 ', head.end) === head.end);
+    const parsed = isBodiless ? head : parseAnswer(received, offset, true);
+    if (!parsed)
+      throw new Error(`an answer is cut off: ${JSON.stringify(received.toString('latin1', offset))}`);
+    yield parsed.answer;
+    offset = parsed.end;
+  }
+}
+
+/** What was sent, with everything that cannot be printed escaped, and what was repeated shortened. */
+function printable({ service, bytes, isDelimited }: Exchange): string {
+  const text = JSON.stringify(bytes.toString('latin1')).replace(/[\x7f-\xff]/g, (character) => {
+    return `\\x${character.charCodeAt(0).toString(16)}`;
+  });
+  const short = text.replace(
+    /(.{1,4})\1{40,}/g,
+    (all, unit: string) => `${unit}<×${all.length / unit.length}>`,
+  );
+  return `sent to ${service}${isDelimited ? '' : ', followed by filler'}: ${short}`;
+}
