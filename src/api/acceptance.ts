@@ -86,6 +86,7 @@ export class Acceptance {
     const idempotency = idempotentRequest(automation.id, idempotencyKey, request.payload);
     const known = await this.#ask(() => this.#store.idempotency.find(idempotency), deadline);
     if (known?.accepted) return this.#replay(known, idempotency, deadline);
+    // Asked before the key is reserved as well, so that requests that must be refused do not wait for each other.
     await this.checkRate(automation, deadline);
     await this.#checkCapacity(deadline);
     const reserved = await this.#reserve(idempotency, id, deadline);

@@ -11,6 +11,7 @@ declare module 'fastify' {
     runId: string | undefined;
     /** Slug of the automation whose key this request carries, for the log. */
     automationSlug: string | undefined;
+    /** Whether its answer is in the log, which a client that hangs up must not prevent nor double. */
     isLogged: boolean;
   }
 }
