@@ -42,19 +42,18 @@ export interface StoredKeys {
   previousEndsAt?: number;
 }
 
-/** Compared against when an automation does not exist, so that an unknown slug costs the same work as a wrong key. */
-const NO_KEYS: StoredKeys = { currentHash: '0'.repeat(64) };
+/** Compared against where there is no key, so that an unknown slug costs the same work as a wrong key. */
+export const HASH_OF_NO_KEY = '0'.repeat(64);
 
 /**
  * Whether a presented key is the current one, or the previous one before its end. Both comparisons are always made,
  * in constant time.
  *
- * @param stored the automation's keys, or undefined when there is no such automation
  * @param now milliseconds since the epoch
  */
-export function verifyApiKey(key: string, stored: StoredKeys | undefined, now: number): boolean {
+export function verifyApiKey(key: string, stored: StoredKeys, now: number): boolean {
   const presented = hashApiKey(key);
-  const { currentHash, previousHash = NO_KEYS.currentHash, previousEndsAt = 0 } = stored ?? NO_KEYS;
+  const { currentHash, previousHash = HASH_OF_NO_KEY, previousEndsAt = 0 } = stored;
   const isCurrent = equalsInConstantTime(presented, currentHash);
   const isPrevious = equalsInConstantTime(presented, previousHash);
   return isCurrent || (isPrevious && now < previousEndsAt);

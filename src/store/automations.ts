@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
-import type { Redis } from 'ioredis';
+import type { Redis, Result } from 'ioredis';
 import { v7 as uuidv7 } from 'uuid';
-import { hashApiKey, mintApiKey, verifyApiKey } from '../core/api-key.ts';
+import { HASH_OF_NO_KEY, hashApiKey, mintApiKey, verifyApiKey } from '../core/api-key.ts';
 import {
   type Action,
   type Automation,
@@ -60,6 +60,23 @@ const SCRIPTS = {
     return redis.call('DEL', KEYS[1])`,
 } as const;
 
+/**
+ * What the check of a key needs. Of an unknown slug it answers with the fields of an automation whose key nobody has, so
+ * that the answer is as long, and as much work for whoever reads it, as that of a wrong key.
+ */
+const CREDENTIALS = `
+  local fields = redis.call('HMGET', KEYS[1], 'id', 'enabled', 'keyHash', 'previousKeyHash', 'previousKeyEndsAt',
+    'attempts', 'concurrency', 'rate')
+  if fields[1] then return fields end
+  return {'00000000-0000-0000-0000-000000000000', '1', '${HASH_OF_NO_KEY}', false, false, '1', false, false}`;
+
+declare module 'ioredis' {
+  interface RedisCommander<Context> {
+    /** {@link CREDENTIALS}, sent by its hash. */
+    orcCredentials(automationKey: string): Result<(string | null)[], Context>;
+  }
+}
+
 /** Reads of many automations go to Redis in batches of this size. */
 const LIST_BATCH = 500;
 
@@ -71,6 +88,7 @@ export class AutomationStore {
   constructor(redis: Redis, keys: Keys) {
     this.#redis = redis;
     this.#keys = keys;
+    redis.defineCommand('orcCredentials', { numberOfKeys: 1, lua: CREDENTIALS });
   }
 
   /** Stores a new automation and issues its key. A slug that exists is left as it is. */
@@ -169,23 +187,11 @@ export class AutomationStore {
   async authenticate(slug: string, apiKey: string): Promise<Authentication> {
     const key = this.#keys.automation(isSlug(slug) ? slug : '');
     const [id, enabled, currentHash, previousHash, previousEndsAt, attempts, concurrency, rate] =
-      await this.#redis.hmget(
-        key,
-        'id',
-        'enabled',
-        'keyHash',
-        'previousKeyHash',
-        'previousKeyEndsAt',
-        'attempts',
-        'concurrency',
-        'rate',
-      );
-    const stored = currentHash
-      ? {
-          currentHash,
-          ...(previousHash && { previousHash, previousEndsAt: Number(previousEndsAt) }),
-        }
-      : undefined;
+      await this.#redis.orcCredentials(key);
+    const stored = {
+      currentHash: currentHash ?? HASH_OF_NO_KEY,
+      ...(previousHash && { previousHash, previousEndsAt: Number(previousEndsAt) }),
+    };
     if (!verifyApiKey(apiKey, stored, Date.now()) || !id) return { status: 'rejected' };
     if (enabled !== '1') return { status: 'disabled' };
     return {

@@ -1,6 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import {
   API_KEY_IN_TEXT,
+  HASH_OF_NO_KEY,
   hashApiKey,
   isWellFormedApiKey,
   mintApiKey,
@@ -79,7 +80,7 @@ describe('verifyApiKey', () => {
   });
 
   test('refuses every key when there is nothing to compare it with', () => {
-    expect(verifyApiKey(current, undefined, 0)).toBe(false);
+    expect(verifyApiKey(current, { currentHash: HASH_OF_NO_KEY }, 0)).toBe(false);
     expect(verifyApiKey(previous, { currentHash: hashApiKey(current) }, 0)).toBe(false);
   });
 });
