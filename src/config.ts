@@ -85,6 +85,11 @@ export const ConfigSchema = Type.Object({
     maximum: 365,
     description: 'Days that ended runs and their logs are kept',
   }),
+  RUN_RETENTION_COUNT: Type.Integer({
+    default: 10_000,
+    minimum: 0,
+    description: 'Ended runs of one automation that are kept at most, unless it has its own `--keep-runs`',
+  }),
   SHUTDOWN_GRACE_MS: Type.Integer({
     default: 10_000,
     minimum: 100,

@@ -3,12 +3,13 @@ import { Command, CommanderError } from 'commander';
 import { automationsCommand } from './cli/automations.ts';
 import type { CommandContext } from './cli/context.ts';
 import { localCommand } from './cli/local.ts';
-import { createOutput, UsageError } from './cli/output.ts';
+import { CommandError, createOutput, UsageError } from './cli/output.ts';
 import { processCommands } from './cli/processes.ts';
 import { runsCommand } from './cli/runs.ts';
+import { statusCommand } from './cli/status.ts';
 import { processEnvironment, readConfig } from './config.ts';
 
-/** Exit codes: 0 success, 1 the command failed, 2 it was typed wrongly. */
+/** Exit codes: 0 success, 1 the command failed, 2 it was typed wrongly; commands that wait for a run have more. */
 const FAILURE = 1;
 const USAGE = 2;
 
@@ -24,6 +25,7 @@ for (const command of [
   ...processCommands(context),
   automationsCommand(context),
   runsCommand(context),
+  statusCommand(context),
 ]) {
   program.addCommand(command);
 }
@@ -46,5 +48,6 @@ function inherit(parent: Command): void {
 function exitCodeOf(error: unknown): number {
   if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : USAGE;
   output.err(`orc: ${error instanceof Error ? error.message : String(error)}\n`);
+  if (error instanceof CommandError) return error.exitCode;
   return error instanceof UsageError ? USAGE : FAILURE;
 }

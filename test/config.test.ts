@@ -26,6 +26,7 @@ test('an empty environment gives the defaults', () => {
     WORKER_CONCURRENCY: 10,
     RUN_TIMEOUT_MS: 600_000,
     RUN_RETENTION_DAYS: 7,
+    RUN_RETENTION_COUNT: 10_000,
     SHUTDOWN_GRACE_MS: 10_000,
     version: JSON.parse(packageJson).version,
   });

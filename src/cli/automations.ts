@@ -7,6 +7,7 @@ import {
   isSlug,
   MAX_ATTEMPTS,
   MAX_CONCURRENCY,
+  MAX_KEPT_RUNS,
   MAX_TIMEOUT_MS,
   ON_WORKER_LOSS,
   type OnWorkerLoss,
@@ -33,6 +34,7 @@ interface CreateOptions {
   attempts: string;
   concurrency?: string;
   rate?: string;
+  keepRuns?: string;
   cwd?: string;
   env: string[];
   passEnv: string[];
@@ -59,6 +61,7 @@ export function automationsCommand(context: CommandContext): Command {
     .option('--attempts <number>', 'how often a failing run is executed at most', '1')
     .option('--concurrency <number>', 'how many runs may execute at the same time')
     .option('--rate <rate>', 'how many runs are accepted, such as 60/m')
+    .option('--keep-runs <number>', 'how many ended runs are kept (default: RUN_RETENTION_COUNT)')
     .option('--cwd <dir>', 'working directory of the command (default: an empty one for each attempt)')
     .option('--env <KEY=VALUE>', 'variable for the command, stored in Redis; may be repeated', collect, [])
     .option('--pass-env <KEY>', "variable taken from the worker's environment; may be repeated", collect, [])
@@ -129,14 +132,14 @@ Examples:
     .argument('<slug>')
     .option('--json', 'print JSON')
     .action(async (slug: string, { json }: { json?: boolean }) => {
-      const automation = await withStore(context, async (store) => {
+      const { lastSuccess, ...automation } = await withStore(context, async (store) => {
         const found = await store.automations.get(slug);
         if (!found) throw await unknownSlug(store, slug);
         const { signingSecret: _, ...shown } = found;
-        return shown;
+        return { ...shown, lastSuccess: (await store.index.lastSuccesses()).get(slug) };
       });
-      if (json) return output.json(automation);
-      for (const line of describe(automation)) output.line(line);
+      if (json) return output.json({ ...automation, lastSuccess });
+      for (const line of describe(automation, lastSuccess)) output.line(line);
     });
 
   for (const [verb, enabled] of [
@@ -244,6 +247,9 @@ function definitionOf(slug: string, command: string[], options: CreateOptions): 
       concurrency: wholeNumber('--concurrency', options.concurrency, MAX_CONCURRENCY),
     }),
     ...(options.rate !== undefined && { rate: parseRate(options.rate) }),
+    ...(options.keepRuns !== undefined && {
+      keepRuns: wholeNumber('--keep-runs', options.keepRuns, MAX_KEPT_RUNS),
+    }),
   };
 }
 
@@ -308,7 +314,7 @@ function describeAction(action: Action): string {
   return action.argv.map((word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : JSON.stringify(word))).join(' ');
 }
 
-function describe(automation: Automation): string[] {
+function describe(automation: Automation, lastSuccess: Date | undefined): string[] {
   const { action, timeoutMs, rate, concurrency, previousKeyEndsAt } = automation;
   const isCommand = action.type === 'command';
   return pairs([
@@ -323,7 +329,12 @@ function describe(automation: Automation): string[] {
     ['attempts', String(automation.attempts)],
     ['concurrency', concurrency === undefined ? 'no limit' : String(concurrency)],
     ['rate', rate ? formatRate(rate) : 'no limit'],
+    [
+      'kept runs',
+      automation.keepRuns === undefined ? 'as RUN_RETENTION_COUNT says' : String(automation.keepRuns),
+    ],
     ['worker loss', automation.onWorkerLoss],
+    ['last success', lastSuccess?.toISOString() ?? 'never'],
     ['created', automation.createdAt.toISOString()],
     ['key issued', automation.keyCreatedAt.toISOString()],
     ['old key ends', previousKeyEndsAt?.toISOString()],

@@ -1,8 +1,14 @@
 import { styleText } from 'node:util';
 
-/** The command cannot do what it was asked; its message is for the person who typed it. Exit code 1. */
+/** The command cannot do what it was asked; its message is for the person who typed it. */
 export class CommandError extends Error {
   override name = 'CommandError';
+  readonly exitCode: number;
+
+  constructor(message: string, options: ErrorOptions & { exitCode?: number } = {}) {
+    super(message, options);
+    this.exitCode = options.exitCode ?? 1;
+  }
 }
 
 /** The command line itself is wrong. Exit code 2. */

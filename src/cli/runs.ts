@@ -1,13 +1,15 @@
 import { StringDecoder } from 'node:string_decoder';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Command } from 'commander';
-import { isTerminal, RUN_STATUSES, type Run, type RunStatus } from '../core/run.ts';
+import { isTerminal, RUN_STATUSES, type Run, type RunAttemptRecord, type RunStatus } from '../core/run.ts';
 import type { RunLogEntry } from '../store/run-log.ts';
 import type { Store } from '../store/store.ts';
 import { unknownSlug } from './automations.ts';
 import { type CommandContext, withStore } from './context.ts';
 import { formatDuration } from './durations.ts';
-import { CommandError, type Output, pairs, table, UsageError } from './output.ts';
+import { type Output, pairs, table, UsageError } from './output.ts';
+import { addRunControl, getRun } from './run-control.ts';
+import { overviewOf, summarise } from './status.ts';
 
 /** `--follow` looks for more this often, in milliseconds. */
 const FOLLOW_INTERVAL_MS = 200;
@@ -36,16 +38,17 @@ export function runsCommand(context: CommandContext): Command {
     .option('--json', 'print JSON')
     .action(async (options: { automation?: string; status?: string; limit: string; json?: boolean }) => {
       const filter = filterOf(options);
-      const runs = await withStore(context, async (store) => {
+      const { runs, overview } = await withStore(context, async (store) => {
         const found = await store.runs.list(filter);
         // No runs may mean a typo; a deleted automation's runs are still there to be listed.
         const { automation } = filter;
         if (found.length === 0 && automation !== undefined && !(await store.automations.get(automation))) {
           throw await unknownSlug(store, automation);
         }
-        return found;
+        return { runs: found, overview: await overviewOf(store) };
       });
       if (options.json) return output.json(runs);
+      output.err(`${output.style('dim', summarise(overview))}\n`);
       if (runs.length === 0) return output.line('There are no such runs.');
       const rows = runs.map((run) => [
         run.id,
@@ -72,9 +75,20 @@ export function runsCommand(context: CommandContext): Command {
     .argument('<runId>')
     .option('--json', 'print JSON')
     .action(async (runId: string, { json }: { json?: boolean }) => {
-      const run = await withStore(context, (store) => getRun(store, runId));
-      if (json) return output.json(run);
+      const { run, attempts, isToEnd } = await withStore(context, async (store) => {
+        const found = await getRun(store, runId);
+        const [made, wanted] = await Promise.all([
+          store.runs.attempts(found),
+          store.runs.cancelRequests([runId]),
+        ]);
+        return { run: found, attempts: made, isToEnd: wanted.length > 0 && !isTerminal(found.status) };
+      });
+      if (json) return output.json({ ...run, attempts });
       for (const line of describe(run, output)) output.line(line);
+      if (isToEnd) output.line('An operator wants it to end; its worker is about to do so.');
+      if (attempts.length < 2) return;
+      output.line();
+      for (const line of describeAttempts(attempts)) output.line(line);
     });
 
   group
@@ -89,6 +103,7 @@ export function runsCommand(context: CommandContext): Command {
       await withStore(context, (store) => printLogs(store, runId, options, output));
     });
 
+  addRunControl(group, context);
   return group;
 }
 
@@ -105,16 +120,6 @@ function filterOf(options: { automation?: string; status?: string; limit: string
     ...(status !== undefined && { status }),
     ...(options.automation !== undefined && { automation: options.automation }),
   };
-}
-
-async function getRun(store: Store, runId: string): Promise<Run> {
-  const run = await store.runs.get(runId);
-  if (!run) {
-    throw new CommandError(
-      `There is no run ${JSON.stringify(runId)}. Runs that ended are kept for RUN_RETENTION_DAYS. The latest: orc runs list`,
-    );
-  }
-  return run;
 }
 
 async function printLogs(
@@ -176,6 +181,7 @@ function describe(run: Run, output: Output): string[] {
   const { outcome } = run;
   return pairs([
     ['run', run.id],
+    ['repeats', run.retryOf],
     ['automation', run.automation],
     ['status', output.style(STATUS_STYLES[run.status], run.status)],
     ['result', outcome?.message],
@@ -195,4 +201,15 @@ function describe(run: Run, output: Output): string[] {
     ['payload', `${run.payloadBytes} bytes`],
     ['request', run.requestId],
   ]);
+}
+
+function describeAttempts(attempts: readonly RunAttemptRecord[]): string[] {
+  const rows = attempts.map(({ attempt, worker, startedAt, endedAt, outcome, interruption }) => [
+    String(attempt),
+    startedAt.toISOString(),
+    endedAt ? formatDuration(endedAt.getTime() - startedAt.getTime()) : '',
+    worker,
+    outcome?.message ?? interruption ?? 'executing',
+  ]);
+  return table(['ATTEMPT', 'STARTED', 'TOOK', 'WORKER', 'RESULT'], rows);
 }

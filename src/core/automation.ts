@@ -24,6 +24,7 @@ export function isSlug(value: string): boolean {
 export const MAX_TIMEOUT_MS = 7 * 86_400_000;
 export const MAX_ATTEMPTS = 100;
 export const MAX_CONCURRENCY = 100_000;
+export const MAX_KEPT_RUNS = 100_000_000;
 
 /** Starts a program with the payload on its standard input. No shell takes part. */
 export const CommandActionSchema = Type.Object({
@@ -72,6 +73,8 @@ export interface AutomationDefinition {
   /** How many runs may execute at the same time, over all workers; without it there is no limit. */
   concurrency?: number;
   rate?: RateLimit;
+  /** How many ended runs are kept at most; without it RUN_RETENTION_COUNT counts. */
+  keepRuns?: number;
   onWorkerLoss: OnWorkerLoss;
 }
 

@@ -40,6 +40,7 @@ export type RunEndReason =
   | 'not_started'
   | 'worker_lost'
   | 'worker_error'
+  | 'cancelled_by_operator'
   | 'automation_disabled'
   | 'automation_deleted';
 
@@ -52,6 +53,13 @@ export interface RunOutcome {
   signal?: string;
   httpStatus?: number;
 }
+
+/** How a run ends that an operator cancels. */
+export const CANCELLED_BY_OPERATOR: RunOutcome = {
+  status: 'cancelled',
+  reason: 'cancelled_by_operator',
+  message: 'An operator cancelled the run.',
+};
 
 /** How an attempt ended, and whether another one may do better. */
 export interface AttemptResult {
@@ -76,9 +84,26 @@ export interface Run {
   worker?: string;
   /** How the latest attempt ended; final when the status is terminal. */
   outcome?: RunOutcome;
+  /** The run that this one repeats, at an operator's wish. */
+  retryOf?: string;
+  /** When an operator asked for its end. */
+  cancelRequestedAt?: Date;
   /** The caller's `x-request-id`, or the one made for it. */
   requestId: string;
   payloadBytes: number;
+}
+
+/** One attempt at a run, as operators see it. */
+export interface RunAttemptRecord {
+  /** From 1. */
+  attempt: number;
+  worker: string;
+  startedAt: Date;
+  /** Absent while it goes on, and for an attempt whose worker died. */
+  endedAt?: Date;
+  outcome?: RunOutcome;
+  /** Why it ended without an outcome, in which case another attempt follows. */
+  interruption?: string;
 }
 
 /** A run as a worker receives it, for one attempt. */

@@ -56,8 +56,11 @@ const SCRIPTS = {
       'previousKeyHash', current, 'previousKeyEndsAt', ARGV[3])
     return 1`,
   remove: `
+    if redis.call('DEL', KEYS[1]) == 0 then return 0 end
     redis.call('ZREM', KEYS[2], ARGV[1])
-    return redis.call('DEL', KEYS[1])`,
+    redis.call('ZADD', KEYS[3], 0, ARGV[1])
+    redis.call('HDEL', KEYS[4], ARGV[1])
+    return 1`,
 } as const;
 
 /**
@@ -149,8 +152,9 @@ export class AutomationStore {
 
   /** Deletes an automation and its keys; its runs stay readable. @returns false when there is no such automation */
   async delete(slug: string): Promise<boolean> {
-    const { automation, automations } = this.#keys;
-    return (await this.#redis.eval(SCRIPTS.remove, 2, automation(slug), automations, slug)) === 1;
+    const { automation, automations, formerAutomations, lastSuccess } = this.#keys;
+    const keys = [automation(slug), automations, formerAutomations, lastSuccess];
+    return (await this.#redis.eval(SCRIPTS.remove, keys.length, ...keys, slug)) === 1;
   }
 
   /**
@@ -227,6 +231,7 @@ function encode(automation: Automation, keyHash: string, signingSecret: string |
     timeoutMs: automation.timeoutMs,
     attempts: automation.attempts,
     concurrency: automation.concurrency,
+    keepRuns: automation.keepRuns,
     rate: rate && `${rate.limit}/${rate.windowMs}`,
     onWorkerLoss: automation.onWorkerLoss,
     createdAt: automation.createdAt.getTime(),
@@ -251,6 +256,7 @@ function decode(slug: string, fields: Record<string, string>): ExecutableAutomat
     attempts = '1',
     concurrency,
     rate,
+    keepRuns,
     onWorkerLoss = 'rerun',
     createdAt = '0',
     updatedAt = createdAt,
@@ -272,6 +278,7 @@ function decode(slug: string, fields: Record<string, string>): ExecutableAutomat
     keyCreatedAt: new Date(Number(keyCreatedAt)),
     ...(timeoutMs && { timeoutMs: Number(timeoutMs) }),
     ...(concurrency && { concurrency: Number(concurrency) }),
+    ...(keepRuns && { keepRuns: Number(keepRuns) }),
     ...(rate && { rate: decodeRate(rate) }),
     ...(Number(previousKeyEndsAt) > Date.now() && { previousKeyEndsAt: new Date(Number(previousKeyEndsAt)) }),
     ...(signingSecret && { signingSecret }),

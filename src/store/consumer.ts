@@ -2,11 +2,10 @@ import { UnrecoverableError, WaitingError, Worker } from 'bullmq';
 import type { Redis } from 'ioredis';
 import { withDeadline } from '../core/deadline.ts';
 import type { AttemptResult, RunAttempt, RunOutcome } from '../core/run.ts';
-import type { IdempotencyStore } from './idempotency.ts';
-import type { Keys } from './keys.ts';
-import type { RunLanes } from './lanes.ts';
 import { QUEUE_NAME, type RunJob, type RunJobData } from './queue.ts';
-import { toRunAttempt } from './runs.ts';
+import { type RunStep, toRunAttempt } from './run-record.ts';
+import { RETENTION_MS, type RetentionLimits } from './run-retention.ts';
+import type { Store } from './store.ts';
 
 /**
  * A worker holds a lock on each run it executes and renews it; a run whose lock ended is given to another worker. The
@@ -20,6 +19,9 @@ const RETRY_MS = 500;
 
 /** Lanes are looked after this often, in milliseconds: so long may a run wait too long after a crash. */
 const TIDY_MS = 5000;
+
+/** Runs in progress are checked this often for an operator's wish to end them, in milliseconds. */
+const CANCEL_POLL_MS = 500;
 
 /** Pause before the second attempt, in milliseconds; it doubles with every further one, up to the longest. */
 const FIRST_PAUSE_MS = 1000;
@@ -36,22 +38,24 @@ const IDLE_CLOSE_MS = 1000;
 
 /** The worker lost its claim to the run, which may by now execute elsewhere. */
 export const LOCK_LOST = 'lock lost';
+/** An operator wants the run to end. */
+export const CANCELLED = 'cancelled';
 /** The worker shuts down and wants the run back in the queue. */
 export const SHUTTING_DOWN = 'shutting down';
 
 export interface RunConsumerOptions {
+  /** Waits while Redis is away. */
   redis: Redis;
-  keys: Keys;
-  lanes: RunLanes;
-  idempotency: IdempotencyStore;
+  /** Fails while Redis is away. */
+  store: Store;
   workerId: string;
   /** Runs executed at the same time. */
   concurrency: number;
-  /** Seconds that an ended run is kept. */
-  retentionSeconds: number;
+  retentionLimits: RetentionLimits;
   /**
-   * Executes one attempt. The signal's reason is {@link LOCK_LOST} or {@link SHUTTING_DOWN}; the attempt then ends what
-   * it started and returns `interrupted`, upon which the run goes back to the head of the queue.
+   * Executes one attempt. The signal's reason is {@link LOCK_LOST}, {@link SHUTTING_DOWN} or {@link CANCELLED}. The
+   * attempt then ends what it started, and except for the last one returns `interrupted`, upon which the run goes back
+   * to the head of the queue.
    */
   execute(run: RunAttempt, signal: AbortSignal): Promise<AttemptResult | 'interrupted'>;
   onError(error: Error): void;
@@ -70,8 +74,20 @@ export interface RunConsumer {
 
 /** Takes runs from the queue and turns what {@link RunConsumerOptions.execute} says of them into BullMQ's terms. */
 export function consumeRuns(options: RunConsumerOptions): RunConsumer {
+  const { store, workerId } = options;
   const attempts = new Map<string, { result: Promise<unknown>; interruption: AbortController }>();
   let isClosing = false;
+  const background = new Set<Promise<void>>();
+  const inBackground = (work: Promise<unknown>) => {
+    const done = work.then(() => undefined, options.onError).finally(() => background.delete(done));
+    background.add(done);
+  };
+  // Not waited for: on one connection, what is noted first is there first.
+  const note = (job: RunJob, step: RunStep) => inBackground(store.runs.note(job, step));
+  const isCancelled = async (runId: string) => {
+    const requests = await store.runs.cancelRequests([runId]).catch(() => []);
+    return requests.length > 0;
+  };
   const execute = async (job: RunJob): Promise<AttemptResult | 'interrupted' | 'lost'> => {
     const run = toRunAttempt(job);
     // BullMQ can still take a run while its worker closes; such a run goes back at once.
@@ -85,6 +101,9 @@ export function consumeRuns(options: RunConsumerOptions): RunConsumer {
       return 'interrupted';
     }
     const interruption = new AbortController();
+    // Of the first attempt it is known that nobody asked for its end before it began.
+    if (run.attempt > 1 && (await isCancelled(run.id))) interruption.abort(CANCELLED);
+    note(job, { attempt: run.attempt, worker: workerId, startedAt: Date.now() });
     const result = options.execute(run, interruption.signal).finally(() => attempts.delete(run.id));
     attempts.set(run.id, { result, interruption });
     const ending = await result;
@@ -94,24 +113,26 @@ export function consumeRuns(options: RunConsumerOptions): RunConsumer {
     QUEUE_NAME,
     async (job, token) => {
       const result = await execute(job);
-      if (result === 'interrupted') await job.moveToWait(token);
+      const ending = { attempt: job.attemptsStarted, endedAt: Date.now() };
+      if (result === 'interrupted') {
+        note(job, { ...ending, interruption: 'the worker shut down' });
+        await job.moveToWait(token);
+      }
       // Tells BullMQ to leave the run as it is: back in the queue, or another worker's.
       if (result === 'interrupted' || result === 'lost') throw new WaitingError();
       const { outcome, mayRetry } = result;
       const isLast = !mayRetry || job.attemptsMade + 1 >= (job.opts.attempts ?? 1);
-      const { automationId, idempotency } = job.data;
       // Noted before the run ends, so that whoever finds the run gone finds how it ended.
-      if (isLast && idempotency !== undefined) {
-        await options.idempotency.settle(automationId, idempotency, outcome.status).catch(options.onError);
-      }
+      if (isLast) await store.idempotency.settle(job.data, outcome.status).catch(options.onError);
+      else note(job, { ...ending, outcome });
       if (outcome.status === 'succeeded') return outcome;
       const reason = JSON.stringify(outcome);
       throw mayRetry ? new Error(reason) : new UnrecoverableError(reason);
     },
     {
       connection: options.redis,
-      prefix: options.keys.queuePrefix,
-      name: options.workerId,
+      prefix: store.keys.queuePrefix,
+      name: workerId,
       concurrency: options.concurrency,
       lockDuration: LOCK_MS,
       stalledInterval: STALLED_CHECK_MS,
@@ -119,24 +140,23 @@ export function consumeRuns(options: RunConsumerOptions): RunConsumer {
       maxStalledCount: Number.MAX_SAFE_INTEGER,
       runRetryDelay: RETRY_MS,
       settings: { backoffStrategy: (attemptsMade) => pauseAfter(attemptsMade) },
-      removeOnComplete: { age: options.retentionSeconds },
-      removeOnFail: { age: options.retentionSeconds },
     },
   );
   worker.on('error', options.onError);
-  const leaving = new Set<Promise<void>>();
-  const leaveLane = (job: RunJob | undefined) => {
-    if (!job?.data.inLane || job.finishedOn === undefined) return;
-    const owner = { automationId: job.data.automationId, slug: job.name };
-    const leave = options.lanes
-      .leave(owner, job.id ?? '')
-      .catch(options.onError)
-      .finally(() => leaving.delete(leave));
-    leaving.add(leave);
-  };
-  worker.on('completed', leaveLane);
-  worker.on('failed', leaveLane);
-  const tidying = setInterval(() => options.lanes.tidy().catch(options.onError), TIDY_MS);
+  worker.on('completed', (job) => inBackground(store.runs.finish(job, { succeeded: true })));
+  worker.on('failed', (job) => {
+    if (job?.finishedOn !== undefined) inBackground(store.runs.finish(job, { succeeded: false }));
+  });
+  const cancelPolling = setInterval(() => {
+    for (const [runId, { interruption }] of attempts) {
+      void isCancelled(runId).then((wanted) => wanted && interruption.abort(CANCELLED));
+    }
+  }, CANCEL_POLL_MS);
+  const tidying = setInterval(() => inBackground(store.lanes.tidy()), TIDY_MS);
+  const sweeping = setInterval(
+    () => inBackground(store.retention.takeTurn(workerId, options.retentionLimits)),
+    RETENTION_MS,
+  );
   worker.on('lockRenewalFailed', (runIds) => {
     for (const runId of runIds) attempts.get(runId)?.interruption.abort(LOCK_LOST);
   });
@@ -147,15 +167,17 @@ export function consumeRuns(options: RunConsumerOptions): RunConsumer {
     },
     close: async (graceMs) => {
       clearInterval(tidying);
+      clearInterval(sweeping);
       const interrupt = setTimeout(() => {
         for (const { interruption } of attempts.values()) interruption.abort(SHUTTING_DOWN);
       }, graceMs);
       const isIdle = attempts.size === 0;
       isClosing = true;
-      const closing = worker.close().then(() => Promise.all(leaving));
-      await withDeadline(closing, isIdle ? IDLE_CLOSE_MS : graceMs + INTERRUPTION_MS).finally(() =>
-        clearTimeout(interrupt),
-      );
+      const closing = worker.close().then(() => Promise.all(background));
+      await withDeadline(closing, isIdle ? IDLE_CLOSE_MS : graceMs + INTERRUPTION_MS).finally(() => {
+        clearTimeout(interrupt);
+        clearInterval(cancelPolling);
+      });
     },
   };
 }

@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import type { Redis } from 'ioredis';
 import type { TerminalRunStatus } from '../core/run.ts';
 import type { Keys } from './keys.ts';
-import type { Transaction } from './queue.ts';
+import type { RunJobData, Transaction } from './queue.ts';
 
 /** How long a key leads back to its run, in milliseconds, however long runs are kept. */
 const WINDOW_MS = 86_400_000;
@@ -94,9 +94,10 @@ export class IdempotencyStore {
     transaction.runCommand('pexpire', [key, WINDOW_MS]);
   }
 
-  /** Remembers how a run ended beyond the time it is kept. */
-  async settle(automationId: string, keyHash: string, status: TerminalRunStatus): Promise<void> {
-    await this.#redis.eval(SETTLE, 1, this.#keys.idempotency(automationId, keyHash), status);
+  /** Remembers how a run that was accepted with a key ended, beyond the time that the run is kept. */
+  async settle({ automationId, idempotency }: RunJobData, status: TerminalRunStatus): Promise<void> {
+    if (idempotency === undefined) return;
+    await this.#redis.eval(SETTLE, 1, this.#keys.idempotency(automationId, idempotency), status);
   }
 
   #keyOf({ automationId, keyHash }: IdempotentRequest): string {

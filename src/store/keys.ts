@@ -6,6 +6,16 @@ export interface Keys {
   automation(slug: string): string;
   /** Sorted set of all slugs, all with score 0, so that they come in alphabetical order. */
   automations: string;
+  /** Sorted set of the slugs of deleted automations, all with score 0, whose runs may still be kept. */
+  formerAutomations: string;
+  /** Hash of when a run of an automation last succeeded: slug to milliseconds since the epoch. */
+  lastSuccess: string;
+  /** Sorted set of an automation's runs that have not ended, all with score 0: ids come in order of acceptance. */
+  openRuns(slug: string): string;
+  /** The same for its runs that have ended and are kept. */
+  endedRuns(slug: string): string;
+  /** Held by the worker whose turn it is to remove runs that are kept no longer; expires with the turn. */
+  retentionTurn: string;
   /** Number of runs an automation accepted in the current window of its rate limit; expires with the window. */
   rateWindow(automationId: string): string;
   /** Hash of the run that an idempotency key stands for; expires with the key's window. */
@@ -31,6 +41,11 @@ export function createKeys(prefix: string): Keys {
     queuePrefix: root,
     automation: (slug) => `${root}:automation:${slug}`,
     automations: `${root}:automations`,
+    formerAutomations: `${root}:former-automations`,
+    lastSuccess: `${root}:last-success`,
+    openRuns: (slug) => `${root}:open-runs:${slug}`,
+    endedRuns: (slug) => `${root}:ended-runs:${slug}`,
+    retentionTurn: `${root}:retention-turn`,
     rateWindow: (automationId) => `${root}:rate:${automationId}`,
     idempotency: (automationId, keyHash) => `${root}:idempotency:${automationId}:${keyHash}`,
     lanes: `${root}:lanes`,

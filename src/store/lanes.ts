@@ -52,10 +52,23 @@ export class RunLanes {
     transaction.runCommand('zadd', [this.#keys.lane(automationId), 0, runId]);
   }
 
-  /** Frees the place of a run that has ended, for the next one in the lane. */
+  /** Takes a run that has ended out of its lane, and frees its place, if it had one, for the next run. */
   async leave(owner: LaneOwner, runId: string): Promise<void> {
-    await this.#redis.srem(this.#keys.laneRunning(owner.automationId), runId);
+    const { lane, laneRunning } = this.#keys;
+    await this.#redis
+      .multi()
+      .zrem(lane(owner.automationId), runId)
+      .srem(laneRunning(owner.automationId), runId)
+      .exec();
     await this.release(owner);
+  }
+
+  /** The runs that wait in all lanes: how many, and the first of each lane. */
+  async parked(): Promise<{ count: number; heads: string[] }> {
+    const lanes = Object.keys(await this.#redis.hgetall(this.#keys.lanes)).map((id) => this.#keys.lane(id));
+    const counts = await Promise.all(lanes.map((lane) => this.#redis.zcard(lane)));
+    const heads = await Promise.all(lanes.map((lane) => this.#redis.zrange(lane, 0, '0')));
+    return { count: counts.reduce((sum, count) => sum + count, 0), heads: heads.flat() };
   }
 
   /** Goes over all lanes: frees the places of runs that have ended, and starts those that were given a place only. */

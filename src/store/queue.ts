@@ -18,6 +18,8 @@ export interface RunJobData {
   idempotency?: string;
   /** Whether the run waits in its automation's lane and takes one of its places. */
   inLane?: true;
+  /** The run that this one repeats. */
+  retryOf?: string;
 }
 
 /** What BullMQ's transactions offer besides its own scripts: a few commands of their own, and any other by its name. */

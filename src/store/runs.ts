@@ -1,16 +1,43 @@
-import { Job, type JobsOptions, type JobType } from 'bullmq';
+import { Job, type JobsOptions } from 'bullmq';
+import type { Redis } from 'ioredis';
 import { v7 as uuidv7 } from 'uuid';
-import { isTerminal, type Run, type RunAttempt, type RunOutcome, type RunStatus } from '../core/run.ts';
+import {
+  CANCELLED_BY_OPERATOR,
+  isTerminal,
+  type Run,
+  type RunAttemptRecord,
+  type RunStatus,
+} from '../core/run.ts';
 import type { TriggeredAutomation } from './automations.ts';
 import type { IdempotencyStore, IdempotentRequest } from './idempotency.ts';
 import { PARKED_MS, type RunLanes } from './lanes.ts';
 import { BACKOFF_TYPE, type BullQueue, type QueueOpener, type RunJob, type RunJobData } from './queue.ts';
+import type { IndexPart, RunIndex } from './run-index.ts';
+import { type RunStep, toAttempts, toRun } from './run-record.ts';
 
 const RUN_ID = /^run_[0-9a-f-]{36}$/;
 
-/** `orc runs list` looks at this many runs per status at most before it gives up finding more that match. */
-const LIST_SCAN_LIMIT = 10_000;
-const LIST_PAGE = 200;
+/** Runs are read in batches of this size, as each comes with its payload. */
+const READ_BATCH = 50;
+
+/** Field of a job's hash, besides BullMQ's own, with the time at which an operator wanted a running run to end. */
+const CANCEL_FIELD = 'cancelRequestedAt';
+
+/**
+ * Ends a run that no worker holds, which BullMQ itself cannot; of one that a worker holds, it notes that it is to end.
+ * Both at once, so that a run which is answered `cancelled` never starts.
+ */
+const CANCEL = `
+  local ended = redis.call('HMGET', KEYS[1], 'name', 'finishedOn')
+  if not ended[1] then return 'not_found' end
+  if ended[2] then return 'ended' end
+  if redis.call('LREM', KEYS[2], 0, ARGV[1]) + redis.call('ZREM', KEYS[3], ARGV[1]) == 0 then
+    redis.call('HSETNX', KEYS[1], '${CANCEL_FIELD}', ARGV[2])
+    return 'requested'
+  end
+  redis.call('HSET', KEYS[1], 'finishedOn', ARGV[2], 'failedReason', ARGV[3])
+  redis.call('ZADD', KEYS[4], ARGV[2], ARGV[1])
+  return 'cancelled'`;
 
 export interface RunFilter {
   automation?: string;
@@ -28,6 +55,19 @@ export interface NewRun {
   requestId: string;
   traceparent?: string;
   idempotency?: IdempotentRequest;
+  /** The run that this one repeats. */
+  retryOf?: string;
+}
+
+/** What waits and what executes, at one moment. */
+export interface QueueOverview {
+  /** Runs that have not started. */
+  queued: number;
+  /** Runs between two attempts. */
+  retrying: number;
+  oldestQueued?: Run;
+  /** The longest running first. */
+  running: Run[];
 }
 
 /** `run_` and a UUIDv7, so that ids sort by their time. */
@@ -40,14 +80,22 @@ export function newRunId(): string {
  * where a run's status is kept.
  */
 export class RunQueue {
+  readonly #redis: Redis;
   readonly #queue: QueueOpener;
   readonly #lanes: RunLanes;
   readonly #idempotency: IdempotencyStore;
+  readonly #index: RunIndex;
 
-  constructor(queue: QueueOpener, lanes: RunLanes, idempotency: IdempotencyStore) {
+  constructor(
+    redis: Redis,
+    queue: QueueOpener,
+    parts: { lanes: RunLanes; idempotency: IdempotencyStore; index: RunIndex },
+  ) {
+    this.#redis = redis;
     this.#queue = queue;
-    this.#lanes = lanes;
-    this.#idempotency = idempotency;
+    this.#lanes = parts.lanes;
+    this.#idempotency = parts.idempotency;
+    this.#index = parts.index;
   }
 
   /**
@@ -59,7 +107,7 @@ export class RunQueue {
     const queue = await this.#queue.open();
     const backend = queue.getBackend();
     const { id: automationId, slug, hasLane } = automation;
-    const { id: runId, payload, requestId, traceparent, idempotency } = run;
+    const { id: runId, payload, requestId, traceparent, idempotency, retryOf } = run;
     const data: RunJobData = {
       automationId,
       payload,
@@ -67,6 +115,7 @@ export class RunQueue {
       ...(traceparent !== undefined && { traceparent }),
       ...(idempotency && { idempotency: idempotency.keyHash }),
       ...(hasLane && { inLane: true }),
+      ...(retryOf !== undefined && { retryOf }),
     };
     const options: JobsOptions = {
       jobId: runId,
@@ -77,12 +126,9 @@ export class RunQueue {
       ...(hasLane && { delay: PARKED_MS }),
     };
     const job = new Job(queue, slug, data, options, runId).asJSON();
-    if (!hasLane && !idempotency) {
-      await backend.addJob(job, runId);
-      return;
-    }
     const owner = { automationId, slug };
     const transaction = (await backend.client).multi();
+    this.#index.add(transaction, slug, runId);
     if (hasLane) this.#lanes.join(transaction, owner, runId);
     if (idempotency) this.#idempotency.confirm(transaction, idempotency, runId);
     await backend.addJobToTransaction(transaction, job, runId);
@@ -100,98 +146,150 @@ export class RunQueue {
   }
 
   async get(runId: string): Promise<Run | undefined> {
-    // Any other id could name one of BullMQ's own keys, such as the queue's `meta`.
-    if (!RUN_ID.test(runId)) return undefined;
+    return (await this.#find(runId))?.run;
+  }
+
+  /** Every attempt at a run so far. */
+  async attempts(run: Run): Promise<RunAttemptRecord[]> {
     const queue = await this.#queue.open();
-    // The state comes first: a run that ends in between is then seen with how it ended.
-    const state = await queue.getJobState(runId);
-    const job = await queue.getJob(runId);
-    return job && toRun(job, statusOf(job, state));
+    const { logs } = await queue.getJobLogs(run.id);
+    return toAttempts(run, logs);
   }
 
   /** The newest runs that match, newest first. */
-  async list(filter: RunFilter): Promise<Run[]> {
-    const queue = await this.#queue.open();
+  async list({ automation, status, limit }: RunFilter): Promise<Run[]> {
+    const slugs = automation === undefined ? await this.#index.slugs() : [automation];
+    // By id: a run that ends meanwhile may come twice.
     const found = new Map<string, Run>();
-    for (const type of LISTED_TYPES) {
-      for (const run of await listType(queue, type, filter)) found.set(run.id, run);
+    for await (const run of this.#newestFirst(slugs, status)) {
+      if (status === undefined || run.status === status) found.set(run.id, run);
+      if (found.size === limit) break;
     }
-    // Run ids begin with their time, so that their order is the order of acceptance.
-    const newestFirst = [...found.values()].sort((left, right) => (left.id < right.id ? 1 : -1));
-    return newestFirst.slice(0, filter.limit);
+    return [...found.values()];
+  }
+
+  async *#newestFirst(slugs: readonly string[], status: RunStatus | undefined): AsyncGenerator<Run> {
+    const queue = await this.#queue.open();
+    for await (const ids of this.#index.newestFirst(slugs, partsFor(status))) {
+      const candidates = await this.#withFinish(queue, ids, status);
+      for (let start = 0; start < candidates.length; start += READ_BATCH) {
+        yield* await this.#read(queue, candidates.slice(start, start + READ_BATCH));
+      }
+    }
+  }
+
+  async overview(): Promise<QueueOverview> {
+    const queue = await this.#queue.open();
+    const [waiting, delayed, [next], parked, activeIds] = await Promise.all([
+      this.#redis.llen(queue.toKey('wait')),
+      this.#redis.zcard(queue.toKey('delayed')),
+      this.#redis.lrange(queue.toKey('wait'), -1, -1),
+      this.#lanes.parked(),
+      this.#redis.lrange(queue.toKey('active'), 0, -1),
+    ]);
+    const running = (await this.#read(queue, activeIds)).filter(({ status }) => status === 'running');
+    running.sort((a, b) => Number(a.startedAt) - Number(b.startedAt));
+    const oldest = [next, ...parked.heads].filter((id) => id !== undefined).sort()[0];
+    const oldestQueued = oldest === undefined ? undefined : await this.get(oldest);
+    return {
+      queued: waiting + parked.count,
+      retrying: Math.max(delayed - parked.count, 0),
+      running,
+      ...(oldestQueued && { oldestQueued }),
+    };
+  }
+
+  /**
+   * Ends a run that has not started or is between two attempts, for good; asks the worker of one that is executing to
+   * end it, which takes the command's grace period at the most.
+   */
+  async cancel(runId: string): Promise<'cancelled' | 'requested' | 'ended' | 'not_found'> {
+    const found = await this.#find(runId);
+    if (!found) return 'not_found';
+    const { job } = found;
+    const queue = await this.#queue.open();
+    const keys = [runId, 'wait', 'delayed', 'failed'].map((name) => queue.toKey(name));
+    const outcome = JSON.stringify(CANCELLED_BY_OPERATOR);
+    const result = await this.#redis.eval(CANCEL, keys.length, ...keys, runId, `${Date.now()}`, outcome);
+    if (result === 'cancelled') {
+      await this.#idempotency.settle(job.data, 'cancelled');
+      await this.finish(job, { succeeded: false });
+    }
+    return result as 'cancelled' | 'requested' | 'ended' | 'not_found';
+  }
+
+  /** Which of these runs an operator wants to end. */
+  async cancelRequests(runIds: readonly string[]): Promise<string[]> {
+    const queue = await this.#queue.open();
+    const requests = await Promise.all(
+      runIds.map((runId) => this.#redis.hexists(queue.toKey(runId), CANCEL_FIELD)),
+    );
+    return runIds.filter((_, index) => requests[index] === 1);
+  }
+
+  /**
+   * Enqueues a new run with the payload of one that has ended.
+   *
+   * @param automation the one that has the run's slug now
+   */
+  async retry(
+    runId: string,
+    automation: TriggeredAutomation,
+  ): Promise<{ status: 'accepted'; runId: string } | { status: 'not_found' } | { status: 'not_ended' }> {
+    const found = await this.#find(runId);
+    if (!found) return { status: 'not_found' };
+    if (!isTerminal(found.run.status)) return { status: 'not_ended' };
+    const { payload, requestId, traceparent } = found.job.data;
+    const id = newRunId();
+    const context = { requestId, ...(traceparent !== undefined && { traceparent }) };
+    await this.accept(automation, { id, payload, ...context, retryOf: runId });
+    return { status: 'accepted', runId: id };
+  }
+
+  /** Notes a step of an attempt, in the order in which they are noted. */
+  async note(job: RunJob, step: RunStep): Promise<void> {
+    await job.log(JSON.stringify(step));
+  }
+
+  /** Brings what depends on a run up to date with its having ended. What a crash prevents here is made up for later. */
+  async finish(job: RunJob, { succeeded }: { succeeded: boolean }): Promise<void> {
+    const { id: runId = '', name: slug, data } = job;
+    const { automationId, inLane } = data;
+    await Promise.all([
+      this.#index.end(slug, runId, succeeded ? Date.now() : undefined),
+      inLane && this.#lanes.leave({ automationId, slug }, runId),
+    ]);
+  }
+
+  async #find(runId: string): Promise<{ job: RunJob; run: Run } | undefined> {
+    // Any other id could name one of BullMQ's own keys, such as the queue's `meta`.
+    if (!RUN_ID.test(runId)) return undefined;
+    const queue = await this.#queue.open();
+    // Asked before the job is read: a run that ends in between is then seen with how it ended.
+    const position = await this.#redis.lpos(queue.toKey('active'), runId);
+    const job = await queue.getJob(runId);
+    return job && { job, run: toRun(job, position !== null) };
+  }
+
+  async #read(queue: BullQueue, runIds: readonly string[]): Promise<Run[]> {
+    const active = new Set(await this.#redis.lrange(queue.toKey('active'), 0, -1));
+    const jobs = await Promise.all(runIds.map((runId) => queue.getJob(runId)));
+    return jobs.flatMap((job) => (job ? [toRun(job, active.has(job.id ?? ''))] : []));
+  }
+
+  /** Leaves out runs that cannot have the status, without reading them. */
+  async #withFinish(queue: BullQueue, ids: string[], status: RunStatus | undefined): Promise<string[]> {
+    if (status === undefined || !isTerminal(status)) return ids;
+    const scores = await this.#redis.zmscore(
+      queue.toKey(status === 'succeeded' ? 'completed' : 'failed'),
+      ...ids,
+    );
+    return ids.filter((_, index) => scores[index] !== null);
   }
 }
 
-/** In the order in which a run passes through them, so that one that moves on meanwhile is seen twice and not missed. */
-const LISTED_TYPES: JobType[] = ['delayed', 'wait', 'prioritized', 'active', 'completed', 'failed'];
-
-/** The latest runs in one of BullMQ's states that match. */
-async function listType(queue: BullQueue, type: JobType, filter: RunFilter): Promise<Run[]> {
-  const runs: Run[] = [];
-  for (let start = 0; start < LIST_SCAN_LIMIT && runs.length < filter.limit; start += LIST_PAGE) {
-    const jobs = await queue.getJobs([type], start, start + LIST_PAGE - 1, false);
-    runs.push(...jobs.map((job) => toRun(job, statusOf(job, type))).filter((run) => matches(run, filter)));
-    if (jobs.length < LIST_PAGE) break;
-  }
-  return runs;
-}
-
-function matches(run: Run, { automation, status }: RunFilter): boolean {
-  return (
-    (automation === undefined || run.automation === automation) &&
-    (status === undefined || run.status === status)
-  );
-}
-
-/** @param state BullMQ's, read before the job */
-function statusOf(job: RunJob, state: string): RunStatus {
-  if (job.finishedOn !== undefined) return outcomeOf(job)?.status ?? 'failed';
-  if (state === 'active') return 'running';
-  return job.attemptsMade > 0 ? 'retrying' : 'queued';
-}
-
-/** How the job's latest attempt ended. BullMQ keeps a success as the return value and anything else as the reason. */
-function outcomeOf(job: RunJob): RunOutcome | undefined {
-  if (job.returnvalue) return job.returnvalue;
-  if (!job.failedReason) return undefined;
-  try {
-    return JSON.parse(job.failedReason) as RunOutcome;
-  } catch {
-    // Not written by a worker of orc, but by BullMQ itself, which fails a job only when its workers die.
-    return { status: 'failed', reason: 'worker_lost', message: job.failedReason };
-  }
-}
-
-function toRun(job: RunJob, status: RunStatus): Run {
-  const outcome = outcomeOf(job);
-  return {
-    id: job.id ?? '',
-    automation: job.name,
-    status,
-    acceptedAt: new Date(job.timestamp),
-    attempt: job.attemptsStarted,
-    maxAttempts: job.opts.attempts ?? 1,
-    requestId: job.data.requestId,
-    payloadBytes: Buffer.byteLength(job.data.payload),
-    ...(job.processedOn !== undefined && { startedAt: new Date(job.processedOn) }),
-    ...(job.finishedOn !== undefined && isTerminal(status) && { endedAt: new Date(job.finishedOn) }),
-    ...(job.processedBy !== undefined && { worker: job.processedBy }),
-    ...(outcome !== undefined && status !== 'running' && { outcome }),
-  };
-}
-
-/** A job as the attempt that a worker is about to make. */
-export function toRunAttempt(job: RunJob): RunAttempt {
-  const { automationId, payload, requestId, traceparent } = job.data;
-  return {
-    id: job.id ?? '',
-    automation: job.name,
-    automationId,
-    attempt: job.attemptsStarted,
-    acceptedAt: new Date(job.timestamp),
-    requestId,
-    payload: Buffer.from(payload),
-    workersLost: job.stalledCounter,
-    ...(traceparent !== undefined && { traceparent }),
-  };
+function partsFor(status: RunStatus | undefined): IndexPart[] {
+  if (status === undefined) return ['open', 'ended'];
+  // A run that has ended a moment ago may still be listed as open.
+  return isTerminal(status) ? ['open', 'ended'] : ['open'];
 }

@@ -5,7 +5,9 @@ import { createKeys, type Keys } from './keys.ts';
 import { RunLanes } from './lanes.ts';
 import { QueueOpener } from './queue.ts';
 import { RateLimiter } from './rate-limiter.ts';
+import { RunIndex } from './run-index.ts';
 import { RunLogStore } from './run-log.ts';
+import { RunRetention } from './run-retention.ts';
 import { RunQueue } from './runs.ts';
 import { WorkerRegistry } from './workers.ts';
 
@@ -15,6 +17,8 @@ export interface Store {
   keys: Keys;
   automations: AutomationStore;
   runs: RunQueue;
+  index: RunIndex;
+  retention: RunRetention;
   idempotency: IdempotencyStore;
   lanes: RunLanes;
   runLogs: RunLogStore;
@@ -32,12 +36,15 @@ export function createStore(redis: Redis, prefix: string, onError: (error: Error
   const keys = createKeys(prefix);
   const queue = new QueueOpener(redis, keys, onError);
   const lanes = new RunLanes(redis, keys, queue);
+  const index = new RunIndex(redis, keys);
   const idempotency = new IdempotencyStore(redis, keys);
   return {
     redis,
     keys,
     automations: new AutomationStore(redis, keys),
-    runs: new RunQueue(queue, lanes, idempotency),
+    runs: new RunQueue(redis, queue, { lanes, idempotency, index }),
+    index,
+    retention: new RunRetention(redis, keys, queue, index),
     idempotency,
     lanes,
     runLogs: new RunLogStore(redis, keys),

@@ -1,8 +1,13 @@
 import type { Automation } from '../core/automation.ts';
-import type { AttemptResult, RunAttempt, RunEndReason } from '../core/run.ts';
+import {
+  type AttemptResult,
+  CANCELLED_BY_OPERATOR,
+  type RunAttempt,
+  type RunEndReason,
+} from '../core/run.ts';
 import type { Logger } from '../logger.ts';
 import type { AutomationStore, ExecutableAutomation } from '../store/automations.ts';
-import { LOCK_LOST } from '../store/consumer.ts';
+import { CANCELLED, LOCK_LOST } from '../store/consumer.ts';
 import type { RunLogStore } from '../store/run-log.ts';
 import { runCommand } from './actions/command.ts';
 import { deliverToUrl } from './actions/http.ts';
@@ -10,6 +15,8 @@ import { OutputLog } from './output-log.ts';
 
 /** A run on which this many workers died is not given to another: it may be what kills them. */
 const MAX_WORKERS_LOST = 3;
+
+const CANCELLED_RESULT: AttemptResult = { outcome: CANCELLED_BY_OPERATOR, mayRetry: false };
 
 export interface ExecutionDependencies {
   automations: AutomationStore;
@@ -36,7 +43,7 @@ export async function executeRun(
   logger.info({ runId, automation: slug, attempt, status: 'running' }, 'run started');
 
   const automation = await automations.get(slug);
-  const refusal = refuse(run, automation);
+  const refusal = signal.reason === CANCELLED ? CANCELLED_RESULT : refuse(run, automation);
   let result: AttemptResult | 'interrupted' | undefined = refusal;
   if (automation && !result) {
     log.note(`Attempt ${attempt} starts on worker ${workerId}.`);
@@ -45,6 +52,7 @@ export async function executeRun(
       return workerError(err);
     });
   }
+  if (result === 'interrupted' && signal.reason === CANCELLED) result = CANCELLED_RESULT;
   // Interrupted work has no outcome; that of a lost lock is left to the worker that holds it now.
   if (result === 'interrupted' && automation?.onWorkerLoss === 'fail' && signal.reason !== LOCK_LOST) {
     result = workerLost('The worker shut down before the run had ended, and the run must not be repeated.');

@@ -40,12 +40,10 @@ export function startWorker(config: Config, redisUrl: string, logger: Logger): R
 
   const consumer = consumeRuns({
     redis,
-    keys: store.keys,
-    lanes: store.lanes,
-    idempotency: store.idempotency,
+    store,
     workerId: id,
     concurrency: config.WORKER_CONCURRENCY,
-    retentionSeconds,
+    retentionLimits: { maxAgeMs: retentionSeconds * 1000, maxRuns: config.RUN_RETENTION_COUNT },
     onError: (error) => {
       // What the connection reports is reported once, by the outage reporter.
       if (redis.status === 'ready') onError(error);

@@ -1,12 +1,12 @@
 import { execFile } from 'node:child_process';
 import { once } from 'node:events';
-import { writeFileSync } from 'node:fs';
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import type { AutomationDefinition } from '../../src/core/automation.ts';
 import { ORC, type OrcProcess, runOrc, startOrc, startWorkerProcess } from '../support/orc-process.ts';
 import { command, openTestStore, script } from '../support/store.ts';
-import { acceptRuns, eventually, openFolder, waitFor } from '../worker/workbench.ts';
+import { acceptRuns, eventually, isRunning, openFolder, waitFor } from '../worker/workbench.ts';
 
 const store = openTestStore();
 /** An installation without a worker: its runs stay queued. */
@@ -108,7 +108,9 @@ test('show says how a run ended', async () => {
     payload: '2 bytes',
     request: 'test-request',
   });
-  expect(JSON.parse((await orc('show', runId, '--json')).stdout)).toEqual(JSON.parse(JSON.stringify(run)));
+  expect(JSON.parse((await orc('show', runId, '--json')).stdout)).toMatchObject(
+    JSON.parse(JSON.stringify(run)),
+  );
 });
 
 test('show of a run that waits shows no end', async () => {
@@ -247,4 +249,104 @@ test('nothing that is printed into a pipe has escape codes', async () => {
     expect(code).toBe(0);
     expect(stdout + stderr).not.toContain('\u001b');
   }
+});
+
+test('show lists the attempts of a run that needed several', async () => {
+  const action = command('sh', '-c', 'test "$ORC_ATTEMPT" = 2');
+  const runId = await executed('twice', { attempts: 2, action });
+  const { stdout } = await orc('show', runId);
+  const rows = stdout
+    .trimEnd()
+    .split('\n')
+    .slice(-3)
+    .map((line) => line.split(/ {2,}/));
+  expect(rows.map(([attempt, , , , result]) => [attempt, result])).toEqual([
+    ['ATTEMPT', 'RESULT'],
+    ['1', 'The command exited with code 1.'],
+    ['2', 'The command exited with code 0.'],
+  ]);
+  const { attempts } = JSON.parse((await orc('show', runId, '--json')).stdout);
+  expect(attempts).toMatchObject([{ attempt: 1 }, { attempt: 2, outcome: { status: 'succeeded' } }]);
+});
+
+test.each([
+  ['exit 0', 0, 'succeeded: The command exited with code 0.'],
+  ['exit 7', 1, 'failed: The command exited with code 7.'],
+  ['sleep 60', 3, 'timed_out: The command took longer than 300 ms and was ended.'],
+])('watch of a run with `%s` waits for it and exits with %i', async (source, code, ending) => {
+  const [runId = ''] = await acceptRuns(store, `watched-${code}`, {
+    action: command('sh', '-c', source),
+    timeoutMs: 300,
+  });
+  const watched = await orc('watch', runId);
+  expect(watched.code).toBe(code);
+  expect(code === 0 ? watched.stdout : watched.stderr).toContain(`${runId} ${ending}\n`);
+});
+
+test('watch gives up when its time is over, and says how the run stands', async () => {
+  const [runId = ''] = await acceptRuns(idle, 'unwatched');
+  const { code, stderr } = await orcIdle('watch', runId, '--timeout', '300ms');
+  expect([code, stderr]).toEqual([5, `queued\norc: ${runId} has not ended after 300ms: it is queued.\n`]);
+});
+
+test('cancel ends a run that waits, so that it never starts', async () => {
+  const [runId = ''] = await acceptRuns(idle, 'unwanted');
+  const cancelled = await orcIdle('cancel', runId);
+  expect([cancelled.code, cancelled.stdout]).toEqual([0, `The run ${runId} is cancelled.\n`]);
+  expect(await idle.runs.get(runId)).toMatchObject({ status: 'cancelled', attempt: 0 });
+  const again = await orcIdle('cancel', runId, '--json');
+  expect([again.code, JSON.parse(again.stdout).status]).toEqual([0, 'cancelled']);
+  const watched = await orcIdle('watch', runId);
+  expect([watched.code, watched.stderr]).toEqual([
+    4,
+    `orc: ${runId} cancelled: An operator cancelled the run.\n`,
+  ]);
+});
+
+test('cancel ends the whole process group of a run that executes', async () => {
+  const pidFile = folder('cancelled.pid');
+  const source = `sleep 300 & echo $! > ${pidFile}; wait`;
+  const [runId = ''] = await acceptRuns(store, 'endless', { action: command('sh', '-c', source) });
+  await eventually(() => existsSync(pidFile) && readFileSync(pidFile, 'utf8').endsWith('\n')).toBe(true);
+  const pid = Number(readFileSync(pidFile, 'utf8'));
+  const { code, stdout } = await orc('cancel', runId);
+  expect([code, stdout]).toEqual([0, `The run ${runId} is cancelled.\n`]);
+  expect(await store.runs.get(runId)).toMatchObject({
+    status: 'cancelled',
+    outcome: { reason: 'cancelled_by_operator' },
+  });
+  await eventually(() => isRunning(pid)).toBe(false);
+});
+
+test('cancel of a run that has ended says how it did', async () => {
+  const runId = await executed('over', {});
+  const { code, stderr } = await orc('cancel', runId);
+  expect([code, stderr]).toEqual([
+    1,
+    `orc: The run ${runId} had ended before it could be cancelled: succeeded.\n`,
+  ]);
+});
+
+test('retry accepts a new run with the same payload, and waits for it when asked', async () => {
+  const action = command('sh', '-c', 'cat; test -e "$0" || { touch "$0"; exit 1; }', folder('retried'));
+  const [runId = ''] = await acceptRuns(store, 'flaky', { action }, ['{"n":1e400}']);
+  await eventually(async () => (await store.runs.get(runId))?.status).toBe('failed');
+  const { code, stdout, stderr } = await orc('retry', runId, '--wait');
+  expect(code).toBe(0);
+  const newId = /run_[0-9a-f-]{36}/.exec(stderr)?.[0] ?? '';
+  expect(stdout).toBe(`${newId} succeeded: The command exited with code 0.\n`);
+  expect((await orc('logs', newId)).stdout).toBe('{"n":1e400}');
+  expect((await orc('show', newId)).stdout).toMatch(new RegExp(`^repeats +${runId}$`, 'm'));
+});
+
+test('retry says why it cannot', async () => {
+  const [open = ''] = await acceptRuns(idle, 'to-retry');
+  expect((await orcIdle('retry', open)).stderr).toContain(
+    `The run ${open} is queued. Only one that has ended`,
+  );
+  await orcIdle('cancel', open);
+  await idle.automations.setEnabled('to-retry', false);
+  expect((await orcIdle('retry', open)).stderr).toContain('First: orc automations enable to-retry');
+  await idle.automations.delete('to-retry');
+  expect((await orcIdle('retry', open)).stderr).toContain('The automation to-retry is deleted');
 });

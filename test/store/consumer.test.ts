@@ -140,18 +140,6 @@ describe('a run', () => {
     expect(attempts).toEqual([1, 2]);
     expect(await store.runs.get(runId)).toMatchObject({ attempt: 2, outcome: FAILED.outcome });
   });
-
-  test('that ended is removed when its retention is over and another one ends', async () => {
-    const automation = await createTriggered(store, 'forgotten');
-    startConsumer(store, async () => SUCCEEDED, { retentionSeconds: 1 });
-    const runId = await acceptRun(store, automation);
-    await untilStatus(store, runId, 'succeeded');
-    const afterAnother = async () => {
-      await untilStatus(store, await acceptRun(store, automation), 'succeeded');
-      return store.runs.get(runId);
-    };
-    await expect.poll(afterAnother, { timeout: 20_000 }).toBeUndefined();
-  });
 });
 
 describe('consumers', () => {

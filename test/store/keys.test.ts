@@ -1,14 +1,26 @@
 import { expect, test } from 'vitest';
 import { createKeys } from '../../src/store/keys.ts';
 
-const { queuePrefix, automation, idempotency, rateWindow, lane, laneRunning, runLog, ...fixed } =
-  createKeys('shop');
+const {
+  queuePrefix,
+  automation,
+  idempotency,
+  rateWindow,
+  lane,
+  laneRunning,
+  openRuns,
+  endedRuns,
+  runLog,
+  ...fixed
+} = createKeys('shop');
 const names = [
   automation('deploy'),
   idempotency('deploy', 'hash'),
   rateWindow('deploy'),
   lane('deploy'),
   laneRunning('deploy'),
+  openRuns('deploy'),
+  endedRuns('deploy'),
   runLog('deploy'),
   ...Object.values(fixed),
 ];

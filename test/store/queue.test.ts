@@ -49,7 +49,10 @@ describe('over a connection that fails fast', () => {
 
     await redis.start();
     const after = await untilAccepted(store);
-    expect((await store.runs.list({ limit: 10 })).map(({ id }) => id)).toEqual([after, before]);
+    expect((await store.runs.list({ automation: AUTOMATION.slug, limit: 10 })).map(({ id }) => id)).toEqual([
+      after,
+      before,
+    ]);
   });
 });
 

@@ -5,7 +5,7 @@ import { HealthMonitor } from '../../src/api/health-monitor.ts';
 import { ERRORS, type ErrorId } from '../../src/core/errors.ts';
 import { createLogger, type Logger } from '../../src/logger.ts';
 import { QueueOpener } from '../../src/store/queue.ts';
-import { toRunAttempt } from '../../src/store/runs.ts';
+import { toRunAttempt } from '../../src/store/run-record.ts';
 import type { Store } from '../../src/store/store.ts';
 import { WorkerRegistry } from '../../src/store/workers.ts';
 import { openTestStore } from './store.ts';

@@ -1,9 +1,14 @@
 import { expect, inject, onTestFinished } from 'vitest';
 import type { AutomationDefinition } from '../../src/core/automation.ts';
-import type { AttemptResult, RunAttempt } from '../../src/core/run.ts';
+import { type AttemptResult, CANCELLED_BY_OPERATOR, type RunAttempt } from '../../src/core/run.ts';
 import type { TriggeredAutomation } from '../../src/store/automations.ts';
 import { connect } from '../../src/store/connect.ts';
-import { consumeRuns, type RunConsumer, type RunConsumerOptions } from '../../src/store/consumer.ts';
+import {
+  CANCELLED,
+  consumeRuns,
+  type RunConsumer,
+  type RunConsumerOptions,
+} from '../../src/store/consumer.ts';
 import { newRunId } from '../../src/store/runs.ts';
 import type { Store } from '../../src/store/store.ts';
 import { createAutomation } from './store.ts';
@@ -70,12 +75,10 @@ export function startConsumer(
   const errors: Error[] = [];
   const consumer = consumeRuns({
     redis,
-    keys: store.keys,
-    lanes: store.lanes,
-    idempotency: store.idempotency,
+    store,
     workerId: 'test-worker',
     concurrency: 10,
-    retentionSeconds: 3600,
+    retentionLimits: { maxAgeMs: 3_600_000, maxRuns: 10_000 },
     execute,
     onError: (error) => errors.push(error),
     ...options,
@@ -98,7 +101,12 @@ export class HeldAttempts {
     new Promise((resolve) => {
       this.started.push(run);
       this.#ends.set(run.id, resolve);
-      signal.addEventListener('abort', () => resolve('interrupted'), { once: true });
+      const interrupt = () => {
+        const isCancelled = signal.reason === CANCELLED;
+        resolve(isCancelled ? { outcome: CANCELLED_BY_OPERATOR, mayRetry: false } : 'interrupted');
+      };
+      if (signal.aborted) interrupt();
+      signal.addEventListener('abort', interrupt, { once: true });
     });
 
   get startedIds(): string[] {

@@ -1,0 +1,159 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Command } from 'commander';
+import { isTerminal, type Run, type TerminalRunStatus } from '../core/run.ts';
+import type { Store } from '../store/store.ts';
+import { type CommandContext, withStore } from './context.ts';
+import { parseDuration } from './durations.ts';
+import { CommandError, type Output } from './output.ts';
+
+/** A run is looked at this often while it is waited for, in milliseconds. */
+const POLL_MS = 200;
+
+/** A worker that is alive has ended a cancelled run by then, in milliseconds: its command gets 5 s to end by itself. */
+const CANCEL_DEADLINE_MS = 15_000;
+
+/** Exit codes of commands that wait for a run; 2 means typed wrongly everywhere. */
+const EXIT_CODES: Readonly<Record<TerminalRunStatus, number>> = {
+  succeeded: 0,
+  failed: 1,
+  timed_out: 3,
+  cancelled: 4,
+};
+const NOT_ENDED = 5;
+
+const EXIT_CODES_HELP = `
+Exit codes: 0 succeeded, 1 failed, 3 timed out, 4 cancelled, 5 not ended when --timeout was over.`;
+
+interface WaitOptions {
+  timeout?: string;
+  json?: boolean;
+}
+
+/** Adds `orc runs watch | cancel | retry`: wait for a run, end it, repeat it. */
+export function addRunControl(group: Command, context: CommandContext): void {
+  const { output } = context;
+
+  group
+    .command('watch')
+    .description('wait for a run to end; the exit code says how it did')
+    .argument('<runId>')
+    .option('--timeout <duration>', 'give up waiting after this time, such as 10m')
+    .option('--json', 'print the run as JSON when it has ended')
+    .addHelpText('after', EXIT_CODES_HELP)
+    .action(async (runId: string, options: WaitOptions) => {
+      await withStore(context, (store) => watch(store, runId, options, output));
+    });
+
+  group
+    .command('cancel')
+    .description('end a run: one that waits never starts, one that executes is ended wherever it does')
+    .argument('<runId>')
+    .option('--json', 'print JSON')
+    .action(async (runId: string, { json }: { json?: boolean }) => {
+      const run = await withStore(context, (store) => cancel(store, runId));
+      if (json) output.json(run);
+      else output.line(`The run ${runId} is cancelled.`);
+    });
+
+  group
+    .command('retry')
+    .description('accept a new run with the payload of one that has ended')
+    .argument('<runId>')
+    .option('--wait', 'wait for the new run to end; the exit code says how it did')
+    .option('--timeout <duration>', 'with --wait: give up waiting after this time')
+    .option('--json', 'print JSON')
+    .addHelpText('after', EXIT_CODES_HELP)
+    .action(async (runId: string, options: WaitOptions & { wait?: boolean }) => {
+      await withStore(context, async (store) => {
+        const newId = await retry(store, runId);
+        if (options.wait) {
+          output.err(`${newId} repeats ${runId}\n`);
+          return watch(store, newId, options, output);
+        }
+        if (options.json) output.json({ runId: newId, status: 'queued', retryOf: runId });
+        else output.line(newId);
+      });
+    });
+}
+
+/** @throws CommandError when there is no such run */
+export async function getRun(store: Store, runId: string): Promise<Run> {
+  const run = await store.runs.get(runId);
+  if (!run) {
+    throw new CommandError(
+      `There is no run ${JSON.stringify(runId)}. Runs that ended are kept for RUN_RETENTION_DAYS. The latest: orc runs list`,
+    );
+  }
+  return run;
+}
+
+/** @throws CommandError with the exit code of how the run ended, unless it succeeded */
+async function watch(
+  store: Store,
+  runId: string,
+  { timeout, json }: WaitOptions,
+  output: Output,
+): Promise<void> {
+  const deadline = timeout === undefined ? Number.POSITIVE_INFINITY : Date.now() + parseDuration(timeout);
+  let shown = '';
+  for (;;) {
+    const run = await getRun(store, runId);
+    if (isTerminal(run.status)) return conclude(run, run.status, json ?? false, output);
+    const step = describeStep(run);
+    if (step !== shown) output.err(`${step}\n`);
+    shown = step;
+    if (Date.now() >= deadline) {
+      throw new CommandError(`${runId} has not ended after ${timeout}: it is ${run.status}.`, {
+        exitCode: NOT_ENDED,
+      });
+    }
+    await sleep(Math.min(POLL_MS, deadline - Date.now()));
+  }
+}
+
+function conclude(run: Run, status: TerminalRunStatus, json: boolean, output: Output): void {
+  const ending = `${run.id} ${status}: ${run.outcome?.message}`;
+  if (json) output.json(run);
+  if (status !== 'succeeded') throw new CommandError(ending, { exitCode: EXIT_CODES[status] });
+  if (!json) output.line(ending);
+}
+
+function describeStep({ status, attempt, worker }: Run): string {
+  if (status === 'running') return `running, attempt ${attempt} on ${worker}`;
+  return status === 'retrying' ? `attempt ${attempt} failed, another one follows` : status;
+}
+
+async function cancel(store: Store, runId: string): Promise<Run> {
+  const deadline = Date.now() + CANCEL_DEADLINE_MS;
+  for (;;) {
+    // Asked again and again: a run that executes now may be one that waits in a moment.
+    const result = await store.runs.cancel(runId);
+    const run = await getRun(store, runId);
+    if (isTerminal(run.status)) {
+      if (run.status === 'cancelled') return run;
+      throw new CommandError(`The run ${runId} had ended before it could be cancelled: ${run.status}.`);
+    }
+    if (Date.now() > deadline) {
+      throw new CommandError(
+        `The run ${runId} is to end, but worker ${run.worker} has not ended it yet (${result}). If that worker is dead, another one ends it within a minute. See: orc runs watch ${runId}`,
+      );
+    }
+    await sleep(POLL_MS);
+  }
+}
+
+async function retry(store: Store, runId: string): Promise<string> {
+  const { automation: slug, status } = await getRun(store, runId);
+  const automation = await store.automations.get(slug);
+  if (!automation)
+    throw new CommandError(`The automation ${slug} is deleted, so that its runs cannot be repeated.`);
+  if (!automation.enabled) {
+    throw new CommandError(`The automation ${slug} is disabled. First: orc automations enable ${slug}`);
+  }
+  const { id, attempts, concurrency } = automation;
+  const result = await store.runs.retry(runId, { id, slug, attempts, hasLane: concurrency !== undefined });
+  if (result.status === 'accepted') return result.runId;
+  throw new CommandError(
+    `The run ${runId} is ${status}. Only one that has ended can be repeated; to end it: orc runs cancel ${runId}`,
+  );
+}

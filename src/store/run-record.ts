@@ -1,0 +1,99 @@
+import {
+  isTerminal,
+  type Run,
+  type RunAttempt,
+  type RunAttemptRecord,
+  type RunOutcome,
+  type RunStatus,
+} from '../core/run.ts';
+import type { RunJob } from './queue.ts';
+
+/** A worker notes with the run when an attempt starts, and how one ends that is not the last. */
+export type RunStep =
+  | { attempt: number; worker: string; startedAt: number }
+  | { attempt: number; endedAt: number; outcome?: RunOutcome; interruption?: string };
+
+/** A job as operators see its run. @param isActive whether a worker held it, asked before the job was read */
+export function toRun(job: RunJob, isActive: boolean): Run {
+  const status = statusOf(job, isActive);
+  const outcome = outcomeOf(job);
+  const { requestId, payload, retryOf } = job.data;
+  return {
+    id: job.id ?? '',
+    automation: job.name,
+    status,
+    acceptedAt: new Date(job.timestamp),
+    attempt: job.attemptsStarted,
+    maxAttempts: job.opts.attempts ?? 1,
+    requestId,
+    payloadBytes: Buffer.byteLength(payload),
+    ...(job.processedOn !== undefined && { startedAt: new Date(job.processedOn) }),
+    ...(job.finishedOn !== undefined && isTerminal(status) && { endedAt: new Date(job.finishedOn) }),
+    ...(job.processedBy !== undefined && { worker: job.processedBy }),
+    ...(outcome !== undefined && status !== 'running' && { outcome }),
+    ...(retryOf !== undefined && { retryOf }),
+  };
+}
+
+function statusOf(job: RunJob, isActive: boolean): RunStatus {
+  if (job.finishedOn !== undefined) return outcomeOf(job)?.status ?? 'failed';
+  if (isActive) return 'running';
+  return job.attemptsMade > 0 ? 'retrying' : 'queued';
+}
+
+/** How the job's latest attempt ended. BullMQ keeps a success as the return value and anything else as the reason. */
+function outcomeOf(job: RunJob): RunOutcome | undefined {
+  if (job.returnvalue) return job.returnvalue;
+  if (!job.failedReason) return undefined;
+  try {
+    return JSON.parse(job.failedReason) as RunOutcome;
+  } catch {
+    // Not written by a worker of orc, but by BullMQ itself, which fails a job only when its workers die.
+    return { status: 'failed', reason: 'worker_lost', message: job.failedReason };
+  }
+}
+
+/** Every attempt at a run, from what its workers noted and from how the run stands. */
+export function toAttempts(run: Run, steps: readonly string[]): RunAttemptRecord[] {
+  const attempts = new Map<number, RunAttemptRecord>();
+  for (const text of steps) {
+    const step = JSON.parse(text) as RunStep;
+    const { attempt } = step;
+    if ('startedAt' in step) {
+      attempts.set(attempt, { attempt, worker: step.worker, startedAt: new Date(step.startedAt) });
+      continue;
+    }
+    const started = attempts.get(attempt);
+    if (!started) continue;
+    const { outcome, interruption } = step;
+    attempts.set(attempt, {
+      ...started,
+      endedAt: new Date(step.endedAt),
+      ...(outcome && { outcome }),
+      ...(interruption !== undefined && { interruption }),
+    });
+  }
+  return [...attempts.values()].map((record) => {
+    if (record.endedAt) return record;
+    const { endedAt, outcome } = run;
+    if (record.attempt === run.attempt && endedAt && outcome) return { ...record, endedAt, outcome };
+    const goesOn = record.attempt === run.attempt && run.status === 'running';
+    return goesOn ? record : { ...record, interruption: 'worker lost' };
+  });
+}
+
+/** A job as the attempt that a worker is about to make. */
+export function toRunAttempt(job: RunJob): RunAttempt {
+  const { automationId, payload, requestId, traceparent } = job.data;
+  return {
+    id: job.id ?? '',
+    automation: job.name,
+    automationId,
+    attempt: job.attemptsStarted,
+    acceptedAt: new Date(job.timestamp),
+    requestId,
+    payload: Buffer.from(payload),
+    workersLost: job.stalledCounter,
+    ...(traceparent !== undefined && { traceparent }),
+  };
+}

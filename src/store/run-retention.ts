@@ -1,0 +1,125 @@
+import type { Redis } from 'ioredis';
+import type { Keys } from './keys.ts';
+import type { QueueOpener } from './queue.ts';
+import type { RunIndex } from './run-index.ts';
+
+/** It is some worker's turn this often, in milliseconds. */
+export const RETENTION_MS = 10_000;
+
+/** Automations are looked at, and runs removed, this many at a time. */
+const BATCH = 500;
+
+/** Of one automation, this many batches of runs are removed in a turn at most; the rest has to wait for the next one. */
+const MAX_BATCHES = 100;
+
+/** How long ended runs are kept: none of the two is exceeded for longer than a turn. */
+export interface RetentionLimits {
+  /** Milliseconds since their end. */
+  maxAgeMs: number;
+  /** Ended runs per automation, for automations without a maximum of their own. */
+  maxRuns: number;
+}
+
+/** Removes runs that need not be kept any longer, with their logs and with what leads to them. */
+export class RunRetention {
+  readonly #redis: Redis;
+  readonly #keys: Keys;
+  readonly #queue: QueueOpener;
+  readonly #index: RunIndex;
+
+  constructor(redis: Redis, keys: Keys, queue: QueueOpener, index: RunIndex) {
+    this.#redis = redis;
+    this.#keys = keys;
+    this.#queue = queue;
+    this.#index = index;
+  }
+
+  /** Sweeps if no other worker has done so since the last turn. */
+  async takeTurn(workerId: string, limits: RetentionLimits): Promise<void> {
+    const turn = await this.#redis.set(this.#keys.retentionTurn, workerId, 'PX', RETENTION_MS, 'NX');
+    if (turn !== null) await this.sweep(limits);
+  }
+
+  /** Goes over all automations. @returns how many runs were removed */
+  async sweep({ maxAgeMs, maxRuns }: RetentionLimits): Promise<number> {
+    const endedBefore = Date.now() - maxAgeMs;
+    const slugs = await this.#index.slugs();
+    let removed = 0;
+    for (let start = 0; start < slugs.length; start += BATCH) {
+      const batch = slugs.slice(start, start + BATCH);
+      for (const counted of await Promise.all(batch.map((slug) => this.#count(slug, maxRuns)))) {
+        const { slug, ended, oldest, keepRuns, isFormer } = counted;
+        await this.#tidy(slug, counted.oldestOpen);
+        // A run ends after it was accepted, so that a younger one cannot be too old.
+        if (ended > keepRuns || (oldest !== undefined && acceptedAt(oldest) < endedBefore)) {
+          removed += await this.#remove(slug, ended - keepRuns, endedBefore);
+        }
+        if (isFormer && ended === 0 && counted.oldestOpen.length === 0) await this.#index.forget(slug);
+      }
+    }
+    return removed;
+  }
+
+  async #count(slug: string, maxRuns: number) {
+    const { automation, endedRuns, openRuns } = this.#keys;
+    const [ended, [oldest], oldestOpen, [id, keepRuns]] = await Promise.all([
+      this.#redis.zcard(endedRuns(slug)),
+      this.#redis.zrange(endedRuns(slug), 0, '0'),
+      this.#redis.zrange(openRuns(slug), 0, '99'),
+      this.#redis.hmget(automation(slug), 'id', 'keepRuns'),
+    ]);
+    return {
+      slug,
+      ended,
+      oldest,
+      oldestOpen,
+      isFormer: !id,
+      keepRuns: keepRuns ? Number(keepRuns) : maxRuns,
+    };
+  }
+
+  /** Makes up for what a crash prevented: runs among the oldest open ones that have ended, or are gone, are moved. */
+  async #tidy(slug: string, runIds: string[]): Promise<void> {
+    const ends = await this.#ends(runIds);
+    for (const [index, runId] of runIds.entries()) {
+      if (ends[index] !== undefined) await this.#index.end(slug, runId);
+    }
+  }
+
+  /** Removes the oldest runs: `surplus` of them, and those that ended before the time. */
+  async #remove(slug: string, surplus: number, endedBefore: number): Promise<number> {
+    const queue = await this.#queue.open();
+    let removed = 0;
+    for (let batch = 0; batch < MAX_BATCHES; batch += 1) {
+      const runIds = await this.#redis.zrange(this.#keys.endedRuns(slug), 0, `${BATCH - 1}`);
+      const ends = await this.#ends(runIds);
+      const outdated = runIds.filter((_, index) => {
+        return removed + index < surplus || Number(ends[index] ?? 0) < endedBefore;
+      });
+      if (outdated.length === 0) break;
+      await Promise.all(outdated.map((runId) => queue.remove(runId)));
+      await this.#redis.del(...outdated.map((runId) => this.#keys.runLog(runId)));
+      await this.#redis.zrem(this.#keys.endedRuns(slug), ...outdated);
+      removed += outdated.length;
+      if (runIds.length < BATCH) break;
+    }
+    return removed;
+  }
+
+  /** When each of these runs ended, in milliseconds since the epoch: 0 for one that is gone, undefined for one that goes on. */
+  async #ends(runIds: readonly string[]): Promise<(number | undefined)[]> {
+    const queue = await this.#queue.open();
+    const fields = await Promise.all(
+      runIds.map((runId) => this.#redis.hmget(queue.toKey(runId), 'timestamp', 'finishedOn')),
+    );
+    return fields.map(([timestamp, finishedOn]) => {
+      if (!timestamp) return 0;
+      return finishedOn ? Number(finishedOn) : undefined;
+    });
+  }
+}
+
+/** The time in a run's id, in milliseconds since the epoch (RFC 9562, section 5.7). */
+function acceptedAt(runId: string): number {
+  return Number.parseInt(runId.replace('run_', '').replaceAll('-', '').slice(0, 12), 16);
+}
