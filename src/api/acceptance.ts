@@ -95,8 +95,7 @@ export class Acceptance {
       return await this.#enqueue(automation, { id: reserved.runId, ...rest, idempotency }, deadline);
     } catch (error) {
       // A request that is known to have made no run uses up no key; one that may have made one keeps it.
-      if (!isUncertain(error))
-        await this.#ask(() => this.#store.idempotency.release(idempotency, id), deadline);
+      if (!(error instanceof ApiError && error.isUnconfirmed)) await this.#release(idempotency, id, deadline);
       throw error;
     }
   }
@@ -116,6 +115,11 @@ export class Acceptance {
     }
   }
 
+  /** Whoever waits for a key that could not be released takes it over after a while, so that a failure changes nothing. */
+  async #release(request: IdempotentRequest, runId: string, deadline: number): Promise<void> {
+    await this.#ask(() => this.#store.idempotency.release(request, runId), deadline).catch(() => undefined);
+  }
+
   async #enqueue(automation: TriggeredAutomation, run: NewRun, deadline: number): Promise<Accepted> {
     await this.#checkCapacity(deadline);
     const { rate } = automation;
@@ -123,8 +127,8 @@ export class Acceptance {
     try {
       await withDeadline(this.#store.runs.accept(automation, run), deadline - Date.now());
     } catch (cause) {
-      const isCertain = cause instanceof QueueUnavailableError;
-      throw new ApiError('queue_unavailable', { cause, ...(!isCertain && { message: UNCONFIRMED_MESSAGE }) });
+      if (cause instanceof QueueUnavailableError) throw new ApiError('queue_unavailable', { cause });
+      throw new ApiError('queue_unavailable', { cause, message: UNCONFIRMED_MESSAGE, isUnconfirmed: true });
     }
     this.#accepted.latest += 1;
     const headers = rate && decision ? rateHeaders(rate, decision) : {};
@@ -173,11 +177,6 @@ export class Acceptance {
       throw new ApiError('queue_unavailable', { cause });
     }
   }
-}
-
-/** Whether a run may exist in spite of the error. */
-function isUncertain(error: unknown): boolean {
-  return error instanceof ApiError && error.message === UNCONFIRMED_MESSAGE;
 }
 
 function checkSamePayload({ payloadHash }: IdempotencyRecord, request: IdempotentRequest): void {
