@@ -1,4 +1,4 @@
-import { isIPv6 } from 'node:net';
+import { isIPv4, isIPv6 } from 'node:net';
 import { LruMap } from 'toad-cache';
 
 /** Failed authentications of one address within a window before it is told to slow down. */
@@ -33,9 +33,16 @@ export class AuthThrottle {
   }
 }
 
-/** One customer usually holds a whole /64 of IPv6 addresses (RFC 6177), so that those count as one. */
+/** What counts as one address. A proxy may pass on something else than an address; all of that counts as one, too. */
 function networkOf(address: string): string {
-  if (!isIPv6(address) || address.startsWith('::ffff:')) return address;
+  const groups = address.split('%', 1)[0]?.replace(/^::ffff:(?=[\d.]+$)/i, '') ?? '';
+  // The address may be a slice of a header, which would be kept as a whole with it; what is joined is a text of its own.
+  if (isIPv4(groups)) return groups.split('.').join('.');
+  return isIPv6(groups) ? ipv6NetworkOf(groups) : 'no address';
+}
+
+/** One customer usually holds a whole /64 of IPv6 addresses (RFC 6177), so that those count as one. */
+function ipv6NetworkOf(address: string): string {
   const [head = '', tail] = address.split('::');
   const groups = head.split(':').filter(Boolean);
   const rest = tail?.split(':').filter(Boolean) ?? [];

@@ -4,7 +4,8 @@ import { LruMap } from 'toad-cache';
 /** A service has few origins; a client that invents others only makes their texts be rendered anew. */
 const MAX_ORIGINS = 16;
 
-const HOST = /^[A-Za-z0-9._-]+(:\d{1,5})?$|^\[[0-9A-Fa-f:.]+\](:\d{1,5})?$/;
+/** No longer than a host name can be (RFC 1035, section 2.3.4): it is repeated in texts that are kept. */
+const HOST = /^[A-Za-z0-9._-]{1,253}(:\d{1,5})?$|^\[[0-9A-Fa-f:.]{2,45}\](:\d{1,5})?$/;
 
 /** The origin under which the client reached the service: PUBLIC_URL, or what the request says of itself. */
 export function originOf(request: FastifyRequest, publicUrl: string | undefined): string {

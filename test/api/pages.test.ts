@@ -83,6 +83,12 @@ describe('the page at /', () => {
       expect(body).toContain('http://localhost/orc/health');
     }
   });
+
+  test('shows no Host header that is longer than the name of a host', async () => {
+    const { body } = await app.inject({ url: '/', headers: { host: 'a'.repeat(254) } });
+    expect(body).toContain('http://localhost/orc/health');
+    expect(body).not.toContain('aaa');
+  });
 });
 
 describe('/llms.txt', () => {
