@@ -4,6 +4,7 @@ import { type FastifyHttpOptions, fastify, LogController } from 'fastify';
 import type { Logger } from '../logger.ts';
 import type { Store } from '../store/store.ts';
 import { Acceptance, type AcceptanceLimits } from './acceptance.ts';
+import { Connections } from './connections.ts';
 import type { HealthMonitor } from './health-monitor.ts';
 import { errorsPlugin, sendError, toApiError } from './plugins/errors.ts';
 import { openapiPlugin } from './plugins/openapi.ts';
@@ -19,6 +20,8 @@ export interface AppDependencies {
   health: HealthMonitor;
   logger: Logger;
   settings: AppSettings;
+  /** For who wants to know of the app's connections. */
+  connections?: Connections;
 }
 
 export interface AppSettings extends AcceptanceLimits {
@@ -44,9 +47,15 @@ const KEEP_ALIVE_TIMEOUT_MS = 72_000;
 const MAX_PARAM_LENGTH = 16_384;
 
 /** The API as a Fastify instance with every option it has in production. It does not listen. */
-export function buildApp({ store, health, logger, settings }: AppDependencies) {
+export function buildApp({
+  store,
+  health,
+  logger,
+  settings,
+  connections = new Connections(),
+}: AppDependencies) {
   const { bodyLimitBytes, version, publicUrl, frontendUrl, trustedProxies } = settings;
-  const socketErrors = new SocketErrors(logger);
+  const socketErrors = new SocketErrors(connections, logger);
   const options: FastifyHttpOptions<Server> = {
     loggerInstance: logger,
     logController: new LogController({ disableRequestLogging: true }),
@@ -79,6 +88,7 @@ export function buildApp({ store, health, logger, settings }: AppDependencies) {
   };
   const app = fastify(options).withTypeProvider<TypeBoxTypeProvider>();
 
+  connections.attach(app.server);
   socketErrors.attach(app.server);
   // Node would silently drop what comes after 2,000 headers; their size is limited anyway.
   app.server.maxHeadersCount = 0;

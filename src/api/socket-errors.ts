@@ -1,26 +1,11 @@
-import { type IncomingMessage, type Server, type ServerResponse, STATUS_CODES } from 'node:http';
+import { type Server, type ServerResponse, STATUS_CODES } from 'node:http';
 import type { Socket } from 'node:net';
 import type { ConnectionError } from 'fastify';
-import { ERRORS, type ErrorId, errorBody } from '../core/errors.ts';
+import { ERRORS, type ErrorId } from '../core/errors.ts';
 import type { Logger } from '../logger.ts';
-
-/** What Node's HTTP parser and timers report, by their code; anything else is malformed HTTP. */
-const ERROR_IDS: Readonly<Record<string, ErrorId>> = {
-  ERR_HTTP_REQUEST_TIMEOUT: 'request_timeout',
-  HPE_HEADER_OVERFLOW: 'headers_too_large',
-};
-
-/** A request line that goes on after this many bytes of a packet is too long by itself. */
-const LONG_REQUEST_LINE = /^[A-Z]{1,20} [^\r\n]{8192}/;
-
-/** A peer that does not close its side after the answer is cut off after this time, in milliseconds. */
-const LINGER_MS = 2000;
-
-/** The response to the request that came last on a connection, and to the one before it. */
-interface LatestResponses {
-  latest: ServerResponse;
-  previous: ServerResponse | undefined;
-}
+import type { Connection, Connections } from './connections.ts';
+import { isRequestLineTooLong } from './long-line.ts';
+import { JSON_TYPE, serializedError } from './plugins/errors.ts';
 
 /**
  * Answers what never becomes a request that Fastify sees, in the contract's shape: malformed HTTP, clients that stall,
@@ -28,98 +13,90 @@ interface LatestResponses {
  * where the next request would begin.
  */
 export class SocketErrors {
+  readonly #connections: Connections;
   readonly #logger: Logger;
-  readonly #responses = new WeakMap<Socket, LatestResponses>();
-  /** Connections on which nothing but the answer to what was malformed is still to come. */
-  readonly #refused = new WeakSet<Socket>();
 
-  constructor(logger: Logger) {
+  constructor(connections: Connections, logger: Logger) {
+    this.#connections = connections;
     this.#logger = logger;
   }
 
   attach(server: Server): void {
-    server.on('request', (request, response) => this.#remember(request, response));
-    server.on('connect', (_request, socket) =>
-      this.#refuse(socket as Socket, 'method_not_allowed', { Allow: 'GET, HEAD, POST' }),
-    );
-    server.on('checkExpectation', (request, response) => this.#refuseExpectation(request, response));
+    server.on('connect', (_request, socket) => {
+      const connection = this.#connections.of(socket as Socket);
+      if (connection) this.#refuse(connection, 'method_not_allowed', { Allow: 'GET, HEAD, POST' });
+    });
+    server.on('checkExpectation', (_request, response) => this.#refuseExpectation(response));
+    // Node ends a connection over the method of HTTP/2's preface without an answer, and Fastify has no hooks for it. No
+    // version comes with it but HTTP/0.9, for which it is then refused like any other request.
+    server.prependListener('request', (request) => {
+      if (request.method === 'PRI') request.method = 'GET';
+    });
   }
 
   /** Fastify's `clientErrorHandler`. */
   readonly handle = (error: ConnectionError, socket: Socket): void => {
-    // To the parser, whatever else the peer sends is the same error again. It is thrown away.
-    if (this.#refused.has(socket)) return;
-    if (error.code === 'ECONNRESET' || !socket.writable) socket.destroy();
-    else this.#refuse(socket, errorIdOf(error));
+    const connection = this.#connections.of(socket);
+    // The parser has something to say about the end of what it was not given any more.
+    if (connection?.isClosing) return;
+    if (!connection || error.code === 'ECONNRESET' || !socket.writable) socket.destroy();
+    else if (error.code === 'HPE_HEADER_OVERFLOW') void this.#refuseOverflow(connection, error);
+    else this.#refuse(connection, idOf(error));
   };
 
-  #remember({ socket }: IncomingMessage, latest: ServerResponse): void {
-    this.#responses.set(socket, { latest, previous: this.#responses.get(socket)?.latest });
+  async #refuseOverflow(connection: Connection, { rawPacket, bytesParsed }: ConnectionError): Promise<void> {
+    connection.discardInput();
+    // Fastify's type describes a Buffer as JSON shows it.
+    const packet = rawPacket as unknown as Buffer;
+    const isLine = await isRequestLineTooLong(connection.socket, packet, bytesParsed);
+    this.#refuse(connection, isLine ? 'uri_too_long' : 'headers_too_large');
   }
 
   /** Answers and closes the connection, once whatever came before on it is answered. */
-  #refuse(socket: Socket, id: ErrorId, headers: Record<string, string> = {}): void {
-    this.#refused.add(socket);
-    socket.on('error', () => socket.destroy());
-    const { latest, previous } = this.#responses.get(socket) ?? {};
+  #refuse(connection: Connection, id: ErrorId, headers: Record<string, string> = {}): void {
+    connection.discardInput();
     // Either the latest request is what is malformed, in its body; or it is whole, and what follows it is malformed.
-    const broken = latest?.req.complete === false ? latest : undefined;
-    const owed = broken ? previous : latest;
+    const { socket, unread, owed } = connection;
     const end = () => {
       // The answer before may have ended the connection already.
       if (!socket.writable) return;
       // One request is not answered twice: it may have been refused before the rest of it came.
-      if (broken?.headersSent) this.#close(socket);
-      else this.#answer(socket, id, headers);
+      if (unread?.headersSent) connection.end();
+      else this.#answer(connection, id, headers);
     };
-    if (owed && !owed.writableFinished) owed.once('finish', end);
+    if (owed) owed.once('finish', end);
     else end();
   }
 
-  #answer(socket: Socket, id: ErrorId, headers: Record<string, string> = {}): void {
+  #answer(connection: Connection, id: ErrorId, headers: Record<string, string>): void {
     const { statusCode } = ERRORS[id];
-    const body = JSON.stringify(errorBody(id));
+    const body = serializedError(id);
     const fields = { ...headersOf(body), ...headers, Date: new Date().toUTCString(), Connection: 'close' };
     const lines = Object.entries(fields).map(([name, value]) => `${name}: ${value}`);
     this.#logger.info({ statusCode, error: id }, 'connection closed');
-    this.#close(
-      socket,
-      [`HTTP/1.1 ${statusCode} ${STATUS_CODES[statusCode]}`, ...lines, '', body].join('\r\n'),
-    );
-  }
-
-  #close(socket: Socket, lastWords = ''): void {
-    // An idle timeout would never end a peer that goes on sending.
-    const linger = setTimeout(() => socket.destroy(), LINGER_MS);
-    socket.once('close', () => clearTimeout(linger));
-    // What the peer still sends is read and thrown away: closing over it would cost the peer the answer.
-    socket.resume();
-    socket.end(lastWords);
+    connection.end([`HTTP/1.1 ${statusCode} ${STATUS_CODES[statusCode]}`, ...lines, '', body].join('\r\n'));
   }
 
   /**
    * RFC 9110, section 10.1.1: 417 for any expectation but `100-continue`. Where the request ends is known all the same,
    * so that the connection stays open: requests that came right behind this one are answered, too.
    */
-  #refuseExpectation(request: IncomingMessage, response: ServerResponse): void {
-    this.#remember(request, response);
+  #refuseExpectation(response: ServerResponse): void {
     const { statusCode } = ERRORS.expectation_failed;
-    const body = JSON.stringify(errorBody('expectation_failed'));
+    const body = serializedError('expectation_failed');
     this.#logger.info({ statusCode, error: 'expectation_failed' }, 'request');
-    response.writeHead(statusCode, headersOf(body));
-    response.end(body);
+    response.writeHead(statusCode, headersOf(body)).end(body);
   }
 }
 
-function errorIdOf({ code, rawPacket }: ConnectionError): ErrorId {
-  const id = ERROR_IDS[code] ?? 'bad_request';
-  const isLongLine = id === 'headers_too_large' && LONG_REQUEST_LINE.test(String(rawPacket).slice(0, 16_384));
-  return isLongLine ? 'uri_too_long' : id;
+/** What Node's parser and timers report; anything but a client that stalls is malformed HTTP. */
+function idOf({ code }: ConnectionError): ErrorId {
+  return code === 'ERR_HTTP_REQUEST_TIMEOUT' ? 'request_timeout' : 'bad_request';
 }
 
 function headersOf(body: string): Record<string, string | number> {
   return {
-    'Content-Type': 'application/json; charset=utf-8',
+    'Content-Type': JSON_TYPE,
     'Content-Length': Buffer.byteLength(body),
     'Cache-Control': 'no-store',
   };

@@ -1,4 +1,6 @@
+import { once } from 'node:events';
 import { METHODS } from 'node:http';
+import type { Socket } from 'node:net';
 import { gzipSync } from 'node:zlib';
 import { beforeAll, describe, expect, test } from 'vitest';
 import type { ErrorId } from '../../src/core/errors.ts';
@@ -191,6 +193,7 @@ const CASES: Record<string, Case[]> = {
     { name: 'has a method in lower case', lines: ['get /orc/health HTTP/1.1', 'Host: a'], ...malformed },
     { name: 'has an unknown version', lines: ['GET /orc/health HTTP/1.2', 'Host: a'], ...malformed },
     { name: 'is the preface of HTTP/2', lines: ['PRI * HTTP/2.0', '', 'SM'], ...malformed },
+    { name: 'has the method of that preface', lines: ['PRI /orc/health', 'Host: a'], ...malformed },
     { name: 'has a space in its target', lines: ['GET /orc/he alth HTTP/1.1', 'Host: a'], ...malformed },
     {
       name: 'has a byte outside of ASCII',
@@ -817,6 +820,98 @@ describe('what follows a request in the same packet', () => {
   test('is not run after a request whose end is uncertain', async () => {
     const unframed = headOf([...TRIGGER, 'Transfer-Encoding:']);
     expect(await exchange(unframed, post(), post())).toEqual({ statuses: [400], end: 'closed', runs: 0 });
+  });
+});
+
+describe('a client that sends everything before it reads', () => {
+  // More than the buffers of both sides hold, and more than is read of a body over the limit before it is refused.
+  const MUCH = Buffer.alloc(24 * 1024 * 1024, 'x');
+  const withVersion = (version: string) =>
+    headOf([...TRIGGER.map((line) => line.replace('HTTP/1.1', version)), 'Content-Length: 2']);
+
+  test.each([
+    ['after a request that ends the connection', () => headOf([...TRIGGER, 'Connection: close']), 202],
+    ['after a request of HTTP/0.9', () => withVersion('HTTP/0.9'), 400],
+    ['after a request of HTTP/2.0', () => withVersion('HTTP/2.0'), 400],
+    ['after a request of HTTP/1.0', () => headOf(['GET /orc/health HTTP/1.0']), 200],
+    ['after a request without a key', () => headOf([...WITHOUT_KEY, 'Connection: close']), 401],
+    ['after no HTTP', () => 'hello\r\n', 400],
+    ['to a tunnel', () => headOf(['CONNECT a:80 HTTP/1.1', 'Host: a:80']), 405],
+    ['in a body', () => headOf([...TRIGGER, `Content-Length: ${MUCH.length}`]), 413],
+  ])('%s gets its answer, and no reset', async (_, request, statusCode) => {
+    const connection = await RawConnection.open(app);
+    await connection.writeUnread(request(), MUCH);
+    expect(await connection.nextAnswer()).toMatchObject({ statusCode });
+    expect(await connection.nextAnswer()).toBeUndefined();
+    expect(connection.end).toBe('closed');
+  });
+
+  test('gets its answer when Node had stopped to read a body that nobody asked for', async () => {
+    const connection = await RawConnection.open(app);
+    const unread = Buffer.concat([
+      headOf([...WITHOUT_KEY, 'Transfer-Encoding: chunked']),
+      Buffer.from('f000\r\n'),
+    ]);
+    await connection.writeUnread(Buffer.concat([headOf(TRIGGER), unread, MUCH]));
+    expect(await connection.nextAnswer()).toMatchObject({ statusCode: 202 });
+    expect(await connection.nextAnswer()).toMatchObject({ statusCode: 401 });
+    expect(await connection.nextAnswer()).toBeUndefined();
+    expect(connection.end).toBe('closed');
+  });
+
+  test('is cut off when it never ends', async () => {
+    const connection = await RawConnection.open(app);
+    await connection.writeUnread(withVersion('HTTP/2.0'), ...Array(4).fill(MUCH));
+    await connection.nextAnswer();
+    expect(await connection.nextAnswer()).toBeUndefined();
+    expect(connection.end).toBe('reset');
+  });
+});
+
+describe('what is too long and comes in several packets', () => {
+  /** Sends each part after the server has read the one before. */
+  async function sendInParts(...parts: string[]) {
+    const accepted = once(app.server, 'connection');
+    const connection = await RawConnection.open(app);
+    const [socket] = (await accepted) as [Socket];
+    let sent = 0;
+    for (const part of parts) {
+      connection.write(part);
+      sent += part.length;
+      await expect.poll(() => socket.bytesRead, { interval: 1 }).toBe(sent);
+    }
+    const answer = await connection.nextAnswer();
+    expect(await connection.nextAnswer()).toBeUndefined();
+    expect(connection.end).toBe('closed');
+    return answer ?? expect.fail('no answer');
+  }
+  const long = 'a'.repeat(9000);
+  const rest = '\r\nHost: a\r\n\r\n';
+
+  test.each([
+    ['ends in the packet in which it gets too long', [`GET /${long}`, `${long} HTTP/1.1${rest}`]],
+    ['ends in a later packet', [`GET /${long}`, long, long, ` HTTP/1.1${rest}`]],
+    ['ends between two packets', [`GET /${long}`, long, `${long} HTTP`, '/1.', '1\r', '\n']],
+    ['begins in the first packet, and is too long by that', [`GET /${long}${long}`]],
+  ])('a target that %s is answered 414', async (_, parts) => {
+    expectError(await sendInParts(...parts), 414, 'uri_too_long');
+  });
+
+  test('a target that follows a request in its packet is answered 414', async () => {
+    const connection = await RawConnection.open(app);
+    connection.write(`GET /orc/health HTTP/1.1${rest}GET /${long}${long}`);
+    expect(await connection.nextAnswer()).toMatchObject({ statusCode: 200 });
+    expect(await connection.nextAnswer()).toMatchObject({ statusCode: 414 });
+    connection.destroy();
+  });
+
+  test.each([
+    ['a header', [`GET /orc/health HTTP/1.1\r\nX: ${long}`, `${long}${rest}`]],
+    ['a header that ends in a later packet', [`GET / HTTP/1.1\r\nX: ${long}`, long, long, rest]],
+    ['a header that never ends', [`GET / HTTP/1.1\r\nX: ${long}`, long]],
+    ['a header after a long target', [`GET /${long} HTTP/1.1\r\nX: ${long}${rest}`]],
+  ])('%s is answered 431', async (_, parts) => {
+    expectError(await sendInParts(...parts), 431, 'headers_too_large');
   });
 });
 

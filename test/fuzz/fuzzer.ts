@@ -12,8 +12,6 @@ export interface Tally {
   statuses: Map<number, number>;
   /** Runs that were accepted, replays not counted. */
   accepted: number;
-  /** Answers lost to a reset: whoever goes on sending over a connection that is closed may not get to read them. */
-  resets: number;
   /** The shrunk counterexample, and what was wrong with its answer. */
   failure?: string;
 }
@@ -33,7 +31,7 @@ interface UsedWire {
 
 /** Sends generated exchanges to a target and judges every answer. */
 export class Fuzzer {
-  readonly tally: Tally = { requests: 0, statuses: new Map(), accepted: 0, resets: 0 };
+  readonly tally: Tally = { requests: 0, statuses: new Map(), accepted: 0 };
   readonly #target: Target;
   readonly #judge: Judge;
   readonly #exchanges: fc.Arbitrary<Exchange>;
@@ -91,8 +89,7 @@ export class Fuzzer {
         // Only the first answer is to something known: a request may be cut in two.
         this.#take(answer, index === 0 ? questionOf(exchange, bytes) : { service });
       });
-      if (answers.length === 0 && broken.wasReset) this.tally.resets += 1;
-      else if (answers.length === 0) throw new Error('closed without an answer');
+      if (answers.length === 0) throw new Error(`${broken.wasReset ? 'reset' : 'closed'} without an answer`);
       return;
     }
     let used = wires.get(service);

@@ -39,7 +39,7 @@ export class Wire {
     }
   }
 
-  /** Whether the server closed the connection over bytes it had not read, which can cost the client the answer. */
+  /** Whether the server closed the connection over bytes it had not read, which costs a client that is sending the answer. */
   get wasReset(): boolean {
     return this.#wasReset;
   }

@@ -58,8 +58,12 @@ export class RawConnection {
   /** How the connection has ended, once there are no more answers. */
   end: 'closed' | 'reset' = 'closed';
 
-  static async open({ server }: ListeningApp): Promise<RawConnection> {
-    const socket = connect((server.address() as AddressInfo).port, '127.0.0.1');
+  static open({ server }: ListeningApp): Promise<RawConnection> {
+    return RawConnection.to((server.address() as AddressInfo).port);
+  }
+
+  static async to(port: number): Promise<RawConnection> {
+    const socket = connect(port, '127.0.0.1');
     const connection = new RawConnection(socket);
     await once(socket, 'connect');
     return connection;
@@ -84,6 +88,13 @@ export class RawConnection {
 
   write(...parts: (string | Buffer)[]): void {
     for (const part of parts) this.#socket.write(part);
+  }
+
+  /** Sends everything before it reads anything, as many clients do. */
+  async writeUnread(...parts: (string | Buffer)[]): Promise<void> {
+    this.#socket.pause();
+    for (const part of parts) await new Promise<void>((resolve) => this.#socket.write(part, () => resolve()));
+    this.#socket.resume();
   }
 
   /** Waits until this text has arrived, whatever comes with it. */

@@ -9,12 +9,18 @@ declare module 'fastify' {
   }
 }
 
-const JSON_TYPE = 'application/json; charset=utf-8';
+export const JSON_TYPE = 'application/json; charset=utf-8';
 
 /** The bodies never change, so that each is serialised once. */
 const serializedBodies = new Map(
   Object.keys(ERRORS).map((id) => [id as ErrorId, JSON.stringify(errorBody(id as ErrorId))]),
 );
+
+/** The error object as JSON text. */
+export function serializedError(id: ErrorId, message: string = ERRORS[id].message): string {
+  const usual = message === ERRORS[id].message ? serializedBodies.get(id) : undefined;
+  return usual ?? JSON.stringify(errorBody(id, message));
+}
 
 /** Errors that give a request up before all of it has arrived. */
 const CLOSING_ERRORS: ReadonlySet<ErrorId> = new Set(['payload_too_large', 'request_timeout']);
@@ -23,7 +29,7 @@ const CLOSING_ERRORS: ReadonlySet<ErrorId> = new Set(['payload_too_large', 'requ
 export function sendError(request: FastifyRequest, reply: FastifyReply, error: ApiError): FastifyReply {
   const { id, message, retryAfterSeconds } = error;
   request.errorId = id;
-  const { statusCode, message: usualMessage } = ERRORS[id];
+  const { statusCode } = ERRORS[id];
   reply.code(statusCode).header('content-type', JSON_TYPE).header('cache-control', 'no-store');
   if (statusCode === 401) reply.header('www-authenticate', 'ApiKey realm="orc"');
   reply.headers(error.headers);
@@ -31,26 +37,19 @@ export function sendError(request: FastifyRequest, reply: FastifyReply, error: A
   // What is left of a request that was given up is not waited for. One that was read to its end leaves the connection
   // open, as another request may have come right behind it and be accepted: its answer must not be lost.
   if (CLOSING_ERRORS.has(id) && !request.raw.complete) reply.header('connection', 'close');
-  const body = message === usualMessage ? serializedBodies.get(id) : JSON.stringify(errorBody(id, message));
-  return reply.serializer((payload: string) => payload).send(body);
+  return reply.serializer((payload: string) => payload).send(serializedError(id, message));
 }
 
-/** Fastify's own errors, by their code; any other 4xx of the framework is a request that HTTP does not allow. */
-const FASTIFY_ERRORS: Readonly<Record<string, ErrorId>> = {
-  FST_ERR_CTP_BODY_TOO_LARGE: 'payload_too_large',
-  FST_ERR_CTP_INVALID_MEDIA_TYPE: 'unsupported_media_type',
-  FST_ERR_ROUTE_MISSING_CONTENT_TYPE: 'unsupported_media_type',
-  FST_ERR_NOT_FOUND: 'not_found',
-  FST_ERR_MAX_PARAM_LENGTH: 'not_found',
-};
-
-/** Any thrown value as an error of the catalogue. What is unforeseen becomes `internal_error` with it as the cause. */
+/**
+ * Any thrown value as an error of the catalogue. What is unforeseen becomes `internal_error` with it as the cause. Of
+ * Fastify's own 4xx only the one for a target that cannot be decoded is ever thrown: the rest is answered before.
+ */
 export function toApiError(error: unknown): ApiError {
   if (error instanceof ApiError) return error;
-  const { code = '', statusCode = 500 } = error as Partial<FastifyError>;
-  const id =
-    FASTIFY_ERRORS[code] ?? (statusCode >= 400 && statusCode < 500 ? 'bad_request' : 'internal_error');
-  return new ApiError(id, { cause: error });
+  const { statusCode = 500 } = error as Partial<FastifyError>;
+  return new ApiError(statusCode >= 400 && statusCode < 500 ? 'bad_request' : 'internal_error', {
+    cause: error,
+  });
 }
 
 /** Makes every answer that is an error the contract's error object, wherever it comes from. */

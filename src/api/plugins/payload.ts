@@ -21,7 +21,7 @@ const EMPTY_PAYLOAD = '{}';
 /** RFC 8259 knows no parameter of application/json; `charset=utf-8` is harmless and common. */
 const JSON_MEDIA_TYPE = /^application\/json[ \t]*(;[ \t]*charset="?utf-?8"?[ \t]*)?;?[ \t]*$/i;
 
-/** A body over the limit is read on and thrown away up to this many bytes, so that its sender gets to read the answer. */
+/** A body over the limit is read on up to this many bytes before it is answered, so that its connection stays usable. */
 const DISCARD_BYTES = 8 * 1024 * 1024;
 
 /**
@@ -59,9 +59,7 @@ function receive(body: Readable, limitBytes: number): Promise<ReceivedBody> {
       size += chunk.length;
       if (size <= limitBytes) chunks.push(chunk);
       else chunks.length = 0;
-      if (size <= limitBytes + DISCARD_BYTES) return;
-      body.pause();
-      resolve({ problem: 'payload_too_large' });
+      if (size > limitBytes + DISCARD_BYTES) resolve({ problem: 'payload_too_large' });
     });
     body.once('end', () =>
       resolve(size > limitBytes ? { problem: 'payload_too_large' } : { bytes: Buffer.concat(chunks, size) }),

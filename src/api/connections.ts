@@ -1,0 +1,109 @@
+import type { Server, ServerResponse } from 'node:http';
+import type { Socket } from 'node:net';
+
+/**
+ * A peer that goes on sending after its connection was closed is read for this long, and this much. Then it is cut off.
+ * In milliseconds and bytes.
+ */
+const LINGER_MS = 10_000;
+const LINGER_BYTES = 64 * 1024 * 1024;
+
+/** One connection, and what has become of the requests that came over it. */
+export class Connection {
+  readonly socket: Socket;
+  /** Whether nothing that still comes is read as a request any more. */
+  isClosing = false;
+  /** The response to the request that came last, and to the one before it. */
+  #latest: ServerResponse | undefined;
+  #previous: ServerResponse | undefined;
+  /** How many bytes had come when the latest request was done with: any more of them begin another one. */
+  #bytesDone = 0;
+
+  constructor(socket: Socket) {
+    this.socket = socket;
+    // Node calls it after the last response, and would close over whatever the peer is still sending.
+    socket.destroySoon = () => this.end();
+  }
+
+  /** Takes note of a request, by the response to it. */
+  began(response: ServerResponse): void {
+    this.#previous = this.#latest;
+    this.#latest = response;
+    const done = () => {
+      this.#bytesDone = this.socket.bytesRead;
+    };
+    response.once('finish', () => {
+      done();
+      // It was answered before all of it had come.
+      if (!response.req.complete) response.req.once('close', done);
+    });
+  }
+
+  /** The response to a request whose body has not come to its end. */
+  get unread(): ServerResponse | undefined {
+    return this.#latest?.req.complete === false ? this.#latest : undefined;
+  }
+
+  /** The response to the latest request that has come to its end, while it is not finished. */
+  get owed(): ServerResponse | undefined {
+    const whole = this.unread ? this.#previous : this.#latest;
+    return whole?.writableFinished === false ? whole : undefined;
+  }
+
+  /** Whether a request has begun to come and has not come to its end. */
+  get isMidRequest(): boolean {
+    if (this.unread) return true;
+    return this.#latest?.closed !== false && this.socket.bytesRead > this.#bytesDone;
+  }
+
+  /**
+   * Reads what still comes and throws it away. To close a connection over unread bytes is to reset it, and that can cost
+   * the peer the answer (RFC 9112, section 9.6).
+   */
+  discardInput(): void {
+    if (this.isClosing) return;
+    this.isClosing = true;
+    const { socket } = this;
+    let left = LINGER_BYTES;
+    // Takes the bytes away from Node's HTTP parser.
+    socket.removeAllListeners('data').on('data', (chunk: Buffer) => {
+      left -= chunk.length;
+      if (left < 0) socket.destroy();
+    });
+    socket.on('error', () => socket.destroy()).resume();
+    // Node may have stopped it for a body that nobody reads, and would not know any more how to go on.
+    socket._read(0);
+    const linger = setTimeout(() => socket.destroy(), LINGER_MS);
+    socket.once('close', () => clearTimeout(linger));
+  }
+
+  /** Closes this side after the last words, and the connection once the peer has closed its side. */
+  end(lastWords = ''): void {
+    this.discardInput();
+    this.socket.end(lastWords);
+  }
+}
+
+/** The open connections of a server. */
+export class Connections implements Iterable<Connection> {
+  readonly #open = new Map<Socket, Connection>();
+
+  /** Call it before the server listens. */
+  attach(server: Server): void {
+    server.on('connection', (socket: Socket) => {
+      this.#open.set(socket, new Connection(socket));
+      socket.once('close', () => this.#open.delete(socket));
+    });
+    for (const event of ['request', 'checkExpectation']) {
+      server.on(event, ({ socket }, response: ServerResponse) => this.of(socket)?.began(response));
+    }
+  }
+
+  of(socket: Socket): Connection | undefined {
+    return this.#open.get(socket);
+  }
+
+  [Symbol.iterator](): Iterator<Connection> {
+    return this.#open.values();
+  }
+}
