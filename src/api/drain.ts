@@ -1,5 +1,5 @@
-import type { Server, ServerResponse } from 'node:http';
-import type { Socket } from 'node:net';
+import type { Server } from 'node:http';
+import type { Connection, Connections } from './connections.ts';
 
 /** A connection on which nothing has moved for this long during shutdown is closed, in milliseconds. */
 const IDLE_MS = 1000;
@@ -14,22 +14,16 @@ const SWEEP_MS = 50;
  * of a busy client is already on its way: that client sees a reset. Here a busy client learns from the
  * `connection: close` of its next answer that it is to go elsewhere, and only a connection that stays idle is closed.
  * A request sent at the very moment in which its connection has been idle for too long is lost to that, as it always
- * can be in HTTP/1.1 (RFC 9112, section 9.5).
+ * can be in HTTP/1.1 (RFC 9112, section 9.5). A client that stalls within a request is told so before.
  */
 export class Drain {
   readonly #server: Server;
-  readonly #sockets = new Set<Socket>();
-  readonly #latestResponses = new WeakMap<Socket, ServerResponse>();
-  readonly #seen = new WeakMap<Socket, { bytesRead: number; at: number }>();
+  readonly #connections: Connections;
+  readonly #seen = new WeakMap<Connection, { bytesRead: number; at: number }>();
 
-  /** Call it before the server listens. */
-  constructor(server: Server) {
+  constructor(server: Server, connections: Connections) {
     this.#server = server;
-    server.on('connection', (socket: Socket) => {
-      this.#sockets.add(socket);
-      socket.once('close', () => this.#sockets.delete(socket));
-    });
-    server.on('request', (request, response) => this.#latestResponses.set(request.socket, response));
+    this.#connections = connections;
   }
 
   /**
@@ -42,21 +36,34 @@ export class Drain {
     // The server's `close()` would call it.
     this.#server.closeIdleConnections = () => {};
     const idleMs = Math.min(IDLE_MS, graceMs / 2);
+    // A request that is not whole by then would be cut without an answer.
+    const lastCallAt = performance.now() + graceMs - idleMs;
     // After the event loop's poll phase, so that nothing that has already arrived is still unread.
-    const timer = setInterval(() => setImmediate(() => this.#closeIdle(idleMs)), SWEEP_MS);
-    this.#closeIdle(idleMs);
+    const timer = setInterval(() => setImmediate(() => this.#sweep(idleMs, lastCallAt)), SWEEP_MS);
+    this.#sweep(idleMs, lastCallAt);
     return () => clearInterval(timer);
   }
 
-  #closeIdle(idleMs: number): void {
+  #sweep(idleMs: number, lastCallAt: number): void {
     const now = performance.now();
-    for (const socket of this.#sockets) {
+    for (const connection of this.#connections) {
+      const { socket, isClosing, isMidRequest, owed } = connection;
       const { bytesRead } = socket;
-      const seen = this.#seen.get(socket);
-      const response = this.#latestResponses.get(socket);
-      const isBusy = (response && !response.closed) || bytesRead !== seen?.bytesRead;
-      if (isBusy) this.#seen.set(socket, { bytesRead, at: now });
-      else if (now - seen.at >= idleMs) socket.destroy();
+      const seen = this.#seen.get(connection);
+      const isBusy = owed !== undefined || bytesRead !== seen?.bytesRead;
+      const since = isBusy ? now : seen.at;
+      const isIdle = now - since >= idleMs;
+      if (isMidRequest && !isClosing && (isIdle || now >= lastCallAt)) {
+        this.#timeOut(connection);
+        this.#seen.set(connection, { bytesRead, at: now });
+      } else if (isIdle) socket.destroy();
+      else this.#seen.set(connection, { bytesRead, at: since });
     }
+  }
+
+  /** What Node itself does about a request that does not come to its end, as long as its server is not being closed. */
+  #timeOut({ socket }: Connection): void {
+    const error = Object.assign(new Error('the server shuts down'), { code: 'ERR_HTTP_REQUEST_TIMEOUT' });
+    this.#server.emit('clientError', error, socket);
   }
 }

@@ -4,6 +4,7 @@ import type { Logger } from '../logger.ts';
 import { connect, outageReporter } from '../store/connect.ts';
 import { createStore } from '../store/store.ts';
 import { buildApp } from './app.ts';
+import { Connections } from './connections.ts';
 import { Drain } from './drain.ts';
 import { HealthMonitor } from './health-monitor.ts';
 
@@ -30,7 +31,9 @@ export async function startApi(config: Config, redisUrl: string, logger: Logger)
   const health = new HealthMonitor(store, (from, { status, workersAlive }, err) =>
     logger[status === 'ok' ? 'info' : 'warn']({ from, status, workersAlive, err }, 'health changed'),
   );
+  const connections = new Connections();
   const app = buildApp({
+    connections,
     store,
     health,
     logger,
@@ -44,7 +47,7 @@ export async function startApi(config: Config, redisUrl: string, logger: Logger)
       ...(config.FRONTEND_URL !== undefined && { frontendUrl: config.FRONTEND_URL }),
     },
   });
-  const drain = new Drain(app.server);
+  const drain = new Drain(app.server, connections);
 
   const release = async () => {
     health.close();
@@ -53,7 +56,7 @@ export async function startApi(config: Config, redisUrl: string, logger: Logger)
   let url: string;
   try {
     await health.start();
-    url = await app.listen({ host: config.HOST, port: config.PORT });
+    url = await app.listen({ host: hostOf(config), port: config.PORT });
   } catch (error) {
     await release();
     throw error;
@@ -74,4 +77,9 @@ export async function startApi(config: Config, redisUrl: string, logger: Logger)
       return closing;
     },
   };
+}
+
+/** For `localhost` Fastify would open a second server, for IPv6, which nothing here would know of. */
+function hostOf({ HOST }: Config): string {
+  return HOST === 'localhost' ? '127.0.0.1' : HOST;
 }
