@@ -8,11 +8,38 @@ import { RETENTION_MS, type RetentionLimits } from './run-retention.ts';
 import type { Store } from './store.ts';
 
 /**
- * A worker holds a lock on each run it executes and renews it; a run whose lock ended is given to another worker. The
- * two figures bound how long a dead worker's run waits: 30 + 10 seconds.
+ * A worker holds a lock on each run it executes and renews it; a run whose lock ended is given to another worker. All
+ * figures are in milliseconds.
  */
-const LOCK_MS = 30_000;
-const STALLED_CHECK_MS = 10_000;
+export interface LockTiming {
+  /** From the latest renewal to the end of the lock. */
+  lockMs: number;
+  /** Locks that have ended are looked for this often, which with `lockMs` bounds how long a dead worker's run waits. */
+  stalledCheckMs: number;
+  /** Between two renewals. */
+  renewMs: number;
+  /** From the latest renewal to the moment from which the worker, or its guard, ends the attempt: see {@link Lease}. */
+  leaseMs: number;
+}
+
+export const LOCK_TIMING: Readonly<LockTiming> = {
+  lockMs: 30_000,
+  stalledCheckMs: 10_000,
+  renewMs: 5000,
+  leaseMs: 20_000,
+};
+
+/** Leases are held against the clock this often, in milliseconds. */
+const LEASE_CHECK_MS = 250;
+
+/**
+ * How long a run is this worker's for certain. The lease moves on while Redis answers, and ends so long before the lock
+ * that what the attempt has started can be ended while nobody else may execute the run yet.
+ */
+export interface Lease {
+  /** By `Date.now()`. */
+  endsAt: number;
+}
 
 /** Pause after an error of Redis, in milliseconds. BullMQ's own 15 s would leave a worker idle long after an outage. */
 const RETRY_MS = 500;
@@ -53,12 +80,17 @@ export interface RunConsumerOptions {
   concurrency: number;
   retentionLimits: RetentionLimits;
   /**
-   * Executes one attempt. The signal's reason is {@link LOCK_LOST}, {@link SHUTTING_DOWN} or {@link CANCELLED}. The
-   * attempt then ends what it started, and except for the last one returns `interrupted`, upon which the run goes back
-   * to the head of the queue.
+   * Executes one attempt. The signal's reason is {@link LOCK_LOST}, {@link SHUTTING_DOWN} or {@link CANCELLED}; the
+   * attempt then ends what it started and returns `interrupted`, upon which the run goes back to the head of the queue
+   * unless it is lost; a cancelled one returns its outcome.
    */
-  execute(run: RunAttempt, signal: AbortSignal): Promise<AttemptResult | 'interrupted'>;
+  execute(
+    run: RunAttempt,
+    signal: AbortSignal,
+    lease: Readonly<Lease>,
+  ): Promise<AttemptResult | 'interrupted'>;
   onError(error: Error): void;
+  timing?: Readonly<LockTiming>;
 }
 
 export interface RunConsumer {
@@ -75,7 +107,8 @@ export interface RunConsumer {
 /** Takes runs from the queue and turns what {@link RunConsumerOptions.execute} says of them into BullMQ's terms. */
 export function consumeRuns(options: RunConsumerOptions): RunConsumer {
   const { store, workerId } = options;
-  const attempts = new Map<string, { result: Promise<unknown>; interruption: AbortController }>();
+  const { lockMs, stalledCheckMs, renewMs, leaseMs } = options.timing ?? LOCK_TIMING;
+  const attempts = new Map<string, Attempt>();
   let isClosing = false;
   const background = new Set<Promise<void>>();
   const inBackground = (work: Promise<unknown>) => {
@@ -88,7 +121,7 @@ export function consumeRuns(options: RunConsumerOptions): RunConsumer {
     const requests = await store.runs.cancelRequests([runId]).catch(() => []);
     return requests.length > 0;
   };
-  const execute = async (job: RunJob): Promise<AttemptResult | 'interrupted' | 'lost'> => {
+  const execute = async (job: RunJob, token = ''): Promise<AttemptResult | 'interrupted' | 'lost'> => {
     const run = toRunAttempt(job);
     // BullMQ can still take a run while its worker closes; such a run goes back at once.
     if (isClosing) return 'interrupted';
@@ -96,23 +129,37 @@ export function consumeRuns(options: RunConsumerOptions): RunConsumer {
     if (earlier) {
       // This worker lost the run and took it again, itself. BullMQ's bookkeeping is by run, and mixes up two attempts
       // at one in the same worker, so that the run goes back until the earlier attempt has ended.
-      earlier.interruption.abort(LOCK_LOST);
+      lose(earlier);
       await earlier.result.catch(() => undefined);
       return 'interrupted';
     }
+    // The answer with the run may have come long after the question, to a worker that was frozen or cut off meanwhile.
+    let askedAt = job.processedOn ?? Date.now();
+    while (Date.now() >= askedAt + leaseMs) {
+      askedAt = Date.now();
+      if (!(await job.extendLock(token, lockMs))) return 'lost';
+    }
+    const lease = { endsAt: askedAt + leaseMs };
     const interruption = new AbortController();
     // Of the first attempt it is known that nobody asked for its end before it began.
     if (run.attempt > 1 && (await isCancelled(run.id))) interruption.abort(CANCELLED);
     note(job, { attempt: run.attempt, worker: workerId, startedAt: Date.now() });
-    const result = options.execute(run, interruption.signal).finally(() => attempts.delete(run.id));
-    attempts.set(run.id, { result, interruption });
+    const result = options.execute(run, interruption.signal, lease).finally(() => attempts.delete(run.id));
+    attempts.set(run.id, { result, interruption, lease });
     const ending = await result;
-    return ending === 'interrupted' && interruption.signal.reason === LOCK_LOST ? 'lost' : ending;
+    return isOver(lease) ? 'lost' : ending;
   };
-  const worker = new Worker<RunJobData, RunOutcome>(
-    QUEUE_NAME,
+  const renewed = (runIds: string[], askedAt: number) => {
+    for (const runId of runIds) {
+      const attempt = attempts.get(runId);
+      // A lease that is over stays over: the guard may have ended the attempt already.
+      if (attempt && !isOver(attempt.lease)) attempt.lease.endsAt = askedAt + leaseMs;
+    }
+  };
+  const worker = new RenewingWorker(
+    renewed,
     async (job, token) => {
-      const result = await execute(job);
+      const result = await execute(job, token);
       const ending = { attempt: job.attemptsStarted, endedAt: Date.now() };
       if (result === 'interrupted') {
         note(job, { ...ending, interruption: 'the worker shut down' });
@@ -134,8 +181,9 @@ export function consumeRuns(options: RunConsumerOptions): RunConsumer {
       prefix: store.keys.queuePrefix,
       name: workerId,
       concurrency: options.concurrency,
-      lockDuration: LOCK_MS,
-      stalledInterval: STALLED_CHECK_MS,
+      lockDuration: lockMs,
+      lockRenewTime: renewMs,
+      stalledInterval: stalledCheckMs,
       // Whether a run whose worker died is repeated is the automation's choice, which `execute` knows.
       maxStalledCount: Number.MAX_SAFE_INTEGER,
       runRetryDelay: RETRY_MS,
@@ -158,8 +206,14 @@ export function consumeRuns(options: RunConsumerOptions): RunConsumer {
     RETENTION_MS,
   );
   worker.on('lockRenewalFailed', (runIds) => {
-    for (const runId of runIds) attempts.get(runId)?.interruption.abort(LOCK_LOST);
+    for (const runId of runIds) {
+      const attempt = attempts.get(runId);
+      if (attempt) lose(attempt);
+    }
   });
+  const leaseCheck = setInterval(() => {
+    for (const attempt of attempts.values()) if (isOver(attempt.lease)) lose(attempt);
+  }, LEASE_CHECK_MS);
 
   return {
     ready: async () => {
@@ -177,9 +231,54 @@ export function consumeRuns(options: RunConsumerOptions): RunConsumer {
       await withDeadline(closing, isIdle ? IDLE_CLOSE_MS : graceMs + INTERRUPTION_MS).finally(() => {
         clearTimeout(interrupt);
         clearInterval(cancelPolling);
+        clearInterval(leaseCheck);
       });
     },
   };
+}
+
+/** An attempt that this worker makes. */
+interface Attempt {
+  result: Promise<unknown>;
+  interruption: AbortController;
+  lease: Lease;
+}
+
+function isOver({ endsAt }: Lease): boolean {
+  return Date.now() >= endsAt;
+}
+
+/** The run is, or will be, somebody else's. */
+function lose({ lease, interruption }: Attempt): void {
+  lease.endsAt = 0;
+  interruption.abort(LOCK_LOST);
+}
+
+type RunWorkerOptions = ConstructorParameters<typeof Worker<RunJobData, RunOutcome>>[2];
+
+/** BullMQ's worker, which also says which locks it has renewed, and when it asked Redis to, by `Date.now()`. */
+class RenewingWorker extends Worker<RunJobData, RunOutcome> {
+  readonly #renewed: (runIds: string[], askedAt: number) => void;
+
+  constructor(
+    renewed: (runIds: string[], askedAt: number) => void,
+    process: (job: RunJob, token?: string) => Promise<RunOutcome>,
+    options: RunWorkerOptions,
+  ) {
+    super(QUEUE_NAME, process, options);
+    this.#renewed = renewed;
+  }
+
+  override async extendJobLocks(runIds: string[], tokens: string[], durationMs: number): Promise<string[]> {
+    const askedAt = Date.now();
+    const lost = await super.extendJobLocks(runIds, tokens, durationMs);
+    const lostIds = new Set(lost);
+    this.#renewed(
+      runIds.filter((runId) => !lostIds.has(runId)),
+      askedAt,
+    );
+    return lost;
+  }
 }
 
 /** @returns milliseconds until the next attempt */

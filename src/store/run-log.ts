@@ -9,7 +9,7 @@ export interface RunLogEntry {
   time: Date;
   attempt: number;
   source: RunLogSource;
-  /** Number of bytes of the attempt's log before this entry; a gap between two entries was cut out. */
+  /** Number of bytes of the attempt's log before this entry; a gap before it, or between two entries, was cut out. */
   offset: number;
   data: Buffer;
 }
@@ -47,6 +47,22 @@ export class RunLogStore {
     const failure = replies.find(([error]) => error)?.[0];
     if (failure) throw failure;
     return replies.slice(0, entries.length).map(([, position]) => String(position));
+  }
+
+  /** Lists what is stored, in order, without the data. */
+  async list(runId: string): Promise<{ position: RunLogPosition; attempt: number; bytes: number }[]> {
+    const stored: { position: RunLogPosition; attempt: number; bytes: number }[] = [];
+    let start = '-';
+    for (;;) {
+      const rows = await this.#redis.xrangeBuffer(this.#keys.runLog(runId), start, '+', 'COUNT', READ_BATCH);
+      for (const [id, fields] of rows) {
+        const { attempt, data } = decode(fields);
+        stored.push({ position: id.toString(), attempt, bytes: data.length });
+      }
+      const last = stored.at(-1);
+      if (rows.length === 0 || !last) return stored;
+      start = `(${last.position}`;
+    }
   }
 
   /**

@@ -1,4 +1,5 @@
 import type { Automation } from '../core/automation.ts';
+import { withDeadline } from '../core/deadline.ts';
 import {
   type AttemptResult,
   CANCELLED_BY_OPERATOR,
@@ -7,10 +8,12 @@ import {
 } from '../core/run.ts';
 import type { Logger } from '../logger.ts';
 import type { AutomationStore, ExecutableAutomation } from '../store/automations.ts';
-import { CANCELLED, LOCK_LOST } from '../store/consumer.ts';
+import { CANCELLED, type Lease, LOCK_LOST } from '../store/consumer.ts';
 import type { RunLogStore } from '../store/run-log.ts';
+import type { ActionContext } from './actions/action.ts';
 import { runCommand } from './actions/command.ts';
 import { deliverToUrl } from './actions/http.ts';
+import type { Guard } from './guard.ts';
 import { OutputLog } from './output-log.ts';
 
 /** A run on which this many workers died is not given to another: it may be what kills them. */
@@ -18,11 +21,14 @@ const MAX_WORKERS_LOST = 3;
 
 const CANCELLED_RESULT: AttemptResult = { outcome: CANCELLED_BY_OPERATOR, mayRetry: false };
 
+/** How long the log of a lost run is waited for, in milliseconds. */
+const LOST_FLUSH_MS = 1000;
+
 export interface ExecutionDependencies {
   automations: AutomationStore;
   runLogs: RunLogStore;
   logger: Logger;
-  workerId: string;
+  guard: Guard;
   workerEnvironment: Readonly<NodeJS.ProcessEnv>;
   /** Milliseconds, for automations without a limit of their own. */
   defaultTimeoutMs: number;
@@ -35,8 +41,9 @@ export async function executeRun(
   dependencies: ExecutionDependencies,
   run: RunAttempt,
   signal: AbortSignal,
+  lease: Readonly<Lease>,
 ): Promise<AttemptResult | 'interrupted'> {
-  const { automations, runLogs, logger, workerId, retentionSeconds } = dependencies;
+  const { automations, runLogs, logger, guard, retentionSeconds } = dependencies;
   const log = new OutputLog(runLogs, run, retentionSeconds);
   const { id: runId, automation: slug, attempt } = run;
   const startedAt = Date.now();
@@ -46,21 +53,25 @@ export async function executeRun(
   const refusal = signal.reason === CANCELLED ? CANCELLED_RESULT : refuse(run, automation);
   let result: AttemptResult | 'interrupted' | undefined = refusal;
   if (automation && !result) {
-    log.note(`Attempt ${attempt} starts on worker ${workerId}.`);
-    result = await act(dependencies, automation, run, log, signal).catch((err: Error) => {
+    log.note(`Attempt ${attempt} starts on worker ${guard.workerId}.`);
+    const context = { run, log, signal, lease, guard };
+    result = await act(dependencies, automation, context).catch((err: Error) => {
       logger.error({ err, runId, automation: slug, attempt }, 'attempt failed unexpectedly');
       return workerError(err);
     });
   }
-  if (result === 'interrupted' && signal.reason === CANCELLED) result = CANCELLED_RESULT;
-  // Interrupted work has no outcome; that of a lost lock is left to the worker that holds it now.
-  if (result === 'interrupted' && automation?.onWorkerLoss === 'fail' && signal.reason !== LOCK_LOST) {
-    result = workerLost('The worker shut down before the run had ended, and the run must not be repeated.');
-  }
+  // A worker that was frozen hears of the end of its commands, which the guard ended, before it notices that time went by.
+  const isLost = signal.reason === LOCK_LOST || Date.now() >= lease.endsAt;
+  if (isLost) result = 'interrupted';
+  // Interrupted work has no outcome, unless it is not to be done again; that of a lost run is left to who holds it now.
+  if (result === 'interrupted' && !isLost) result = outcomeOfInterruption(signal.reason, automation);
   if (result === 'interrupted') {
-    log.note(`Attempt ${attempt} was interrupted: ${String(signal.reason)}.`);
-    await log.flush();
-    logger.warn({ runId, automation: slug, attempt, reason: String(signal.reason) }, 'run interrupted');
+    const reason = isLost ? LOCK_LOST : String(signal.reason);
+    log.note(`Attempt ${attempt} was interrupted: ${reason}.`);
+    logger.warn({ runId, automation: slug, attempt, reason }, 'run interrupted');
+    // Where Redis does not answer, nothing is gained by waiting for it.
+    if (isLost) await withDeadline(log.flush(), LOST_FLUSH_MS).catch(() => undefined);
+    else await log.flush();
     return 'interrupted';
   }
   result ??= cancelled('automation_deleted', 'The automation was deleted before the run was executed.');
@@ -104,6 +115,15 @@ function refuse(run: RunAttempt, automation: Automation | undefined): AttemptRes
   return undefined;
 }
 
+function outcomeOfInterruption(
+  reason: unknown,
+  automation: Automation | undefined,
+): AttemptResult | 'interrupted' {
+  if (reason === CANCELLED) return CANCELLED_RESULT;
+  if (automation?.onWorkerLoss !== 'fail') return 'interrupted';
+  return workerLost('The worker shut down before the run had ended, and the run must not be repeated.');
+}
+
 function cancelled(reason: RunEndReason, message: string): AttemptResult {
   return { outcome: { status: 'cancelled', reason, message }, mayRetry: false };
 }
@@ -121,11 +141,9 @@ function workerError(error: Error): AttemptResult {
 async function act(
   { workerEnvironment, defaultTimeoutMs, version }: ExecutionDependencies,
   { action, signingSecret = '', timeoutMs = defaultTimeoutMs }: ExecutableAutomation,
-  run: RunAttempt,
-  log: OutputLog,
-  signal: AbortSignal,
+  attempt: Omit<ActionContext, 'timeoutMs'>,
 ): Promise<AttemptResult | 'interrupted'> {
-  const context = { run, log, timeoutMs, signal };
+  const context = { ...attempt, timeoutMs };
   return action.type === 'command'
     ? runCommand(action, workerEnvironment, context)
     : deliverToUrl(action, signingSecret, version, context);

@@ -1,21 +1,28 @@
 import type { RunLogEntry, RunLogPosition, RunLogSource, RunLogStore } from '../store/run-log.ts';
 
-/** What is kept of one attempt's log: this many bytes from its beginning, and as many from its end. */
+/** What is kept of a run's log, over all its attempts: this many bytes from its beginning, and as many from its end. */
 const HEAD_BYTES = 512 * 1024;
 const TAIL_BYTES = 512 * 1024;
 
-/** What Redis needs for an entry besides its data, in bytes, so that many tiny entries are bounded as well. */
+/** What an entry needs besides its data, in bytes, so that many tiny entries are bounded as well. */
 const ENTRY_OVERHEAD_BYTES = 64;
 
 /** Output is stored this long after it came, in milliseconds, together with what else came meanwhile. */
 const FLUSH_MS = 50;
 
+/** More output than this is not stored in a second, in bytes: most of it would be removed again soon. */
+const FLUSH_BYTES_PER_SECOND = 1024 * 1024;
+
+/** So much more than needed is held before it is dropped, in bytes: dropping goes over all that is held. */
+const SURPLUS_BYTES = 64 * 1024;
+
 /** Pieces of output are joined up to this size, in bytes. */
 const ENTRY_BYTES = 16 * 1024;
 
 /**
- * Stores one attempt's log while it is written, bounded in Redis and in memory: of a long output, the beginning and the
- * end stay and the middle goes. Writing never waits and never fails; what Redis does not take is dropped.
+ * Stores one attempt's part of a run's log while it is written, bounded in Redis and in memory: of a long log, the
+ * beginning and the end stay and the middle goes. The last entry of each earlier attempt stays as well, so that the
+ * offsets show what is missing. Writing never waits and never fails; what Redis does not take is dropped.
  */
 export class OutputLog {
   readonly #store: RunLogStore;
@@ -26,9 +33,15 @@ export class OutputLog {
   #pendingBytes = 0;
   #offset = 0;
   #headBytes = 0;
+  /** What may be removed of the end, oldest first. */
   #tail: { position: RunLogPosition; bytes: number }[] = [];
   #tailBytes = 0;
+  /** A first attempt finds nothing stored. */
+  #isResumed: boolean;
+  #pauseMs = FLUSH_MS;
   #flushing: Promise<void> | undefined;
+  /** Ends the pause before what is pending is stored. */
+  #hurry: () => void = () => undefined;
 
   /** @param ttlSeconds how long the log is kept after its last entry */
   constructor(store: RunLogStore, run: { id: string; attempt: number }, ttlSeconds: number) {
@@ -36,6 +49,7 @@ export class OutputLog {
     this.#runId = run.id;
     this.#attempt = run.attempt;
     this.#ttlSeconds = ttlSeconds;
+    this.#isResumed = run.attempt <= 1;
   }
 
   /** Adds bytes of one source, as they came. */
@@ -43,11 +57,12 @@ export class OutputLog {
     const last = this.#pending.at(-1);
     if (last?.source === source && last.data.length + data.length <= ENTRY_BYTES) {
       last.data = Buffer.concat([last.data, data]);
+      this.#pendingBytes += data.length;
     } else {
       this.#pending.push({ time: new Date(), attempt: this.#attempt, source, offset: this.#offset, data });
+      this.#pendingBytes += sizeOf(data.length);
     }
     this.#offset += data.length;
-    this.#pendingBytes += data.length;
     this.#dropSurplus();
     this.#flushing ??= this.#flushSoon();
   }
@@ -59,50 +74,95 @@ export class OutputLog {
 
   /** Resolves when everything written so far is stored, or Redis has refused it. */
   async flush(): Promise<void> {
-    while (this.#flushing !== undefined) await this.#flushing;
+    while (this.#flushing !== undefined) {
+      this.#hurry();
+      await this.#flushing;
+    }
   }
 
   /** Output comes faster than Redis takes it: beyond the head, only the latest is of interest. */
   #dropSurplus(): void {
-    let index = this.#pending.findIndex(({ offset }) => offset >= HEAD_BYTES);
-    if (index < 0) index = this.#pending.length;
-    while (this.#pendingBytes > HEAD_BYTES + TAIL_BYTES && index < this.#pending.length - 1) {
-      const [dropped] = this.#pending.splice(index, 1);
-      this.#pendingBytes -= dropped?.data.length ?? 0;
+    const room = this.#headRoom();
+    let surplus = this.#pendingBytes - room - TAIL_BYTES;
+    if (surplus <= SURPLUS_BYTES) return;
+    let first = 0;
+    for (let bytes = 0; first < this.#pending.length && bytes < room; first++) {
+      bytes += sizeOf(this.#pending[first]?.data.length ?? 0);
     }
+    let next = first;
+    for (; surplus > 0 && next < this.#pending.length - 1; next++) {
+      const bytes = sizeOf(this.#pending[next]?.data.length ?? 0);
+      surplus -= bytes;
+      this.#pendingBytes -= bytes;
+    }
+    this.#pending.splice(first, next - first);
+  }
+
+  #headRoom(): number {
+    return Math.max(HEAD_BYTES - this.#headBytes, 0);
   }
 
   async #flushSoon(): Promise<void> {
-    await new Promise((resolve) => setTimeout(resolve, FLUSH_MS));
+    await new Promise<void>((resolve) => {
+      const timer = setTimeout(resolve, this.#pauseMs);
+      this.#hurry = () => {
+        clearTimeout(timer);
+        resolve();
+      };
+    });
     const entries = this.#pending;
+    const bytes = this.#pendingBytes;
     this.#pending = [];
     this.#pendingBytes = 0;
+    this.#pauseMs = Math.max(FLUSH_MS, (bytes / FLUSH_BYTES_PER_SECOND) * 1000);
     try {
-      const positions = await this.#store.append(this.#runId, entries, this.#outdated(), this.#ttlSeconds);
-      entries.forEach(({ data }, index) => {
-        const position = positions[index];
-        const bytes = data.length + ENTRY_OVERHEAD_BYTES;
-        if (this.#headBytes < HEAD_BYTES) this.#headBytes += bytes;
-        else if (position !== undefined) {
-          this.#tail.push({ position, bytes });
-          this.#tailBytes += bytes;
-        }
-      });
+      await this.#resume();
+      const outdated = this.#outdated(bytes - this.#headRoom());
+      const positions = await this.#store.append(this.#runId, entries, outdated, this.#ttlSeconds);
+      for (const [index, { data }] of entries.entries()) this.#count(data.length, positions[index]);
     } catch {
       // The run itself matters more than its log; that Redis is away is reported elsewhere.
     }
-    this.#flushing = this.#pending.length > 0 || this.#tailBytes > TAIL_BYTES ? this.#flushSoon() : undefined;
+    this.#flushing = this.#pending.length > 0 ? this.#flushSoon() : undefined;
   }
 
-  /** The oldest entries of a tail that has become too long. */
-  #outdated(): RunLogPosition[] {
+  /** Takes up the account of what earlier attempts have stored, on whichever worker. */
+  async #resume(): Promise<void> {
+    if (this.#isResumed) return;
+    const stored = await this.#store.list(this.#runId);
+    const last = new Map(stored.map(({ attempt, position }) => [attempt, position]));
+    for (const { position, attempt, bytes } of stored) {
+      this.#count(bytes, last.get(attempt) === position ? undefined : position);
+    }
+    this.#isResumed = true;
+  }
+
+  /** @param position of an entry that may be removed */
+  #count(dataBytes: number, position: RunLogPosition | undefined): void {
+    const bytes = sizeOf(dataBytes);
+    if (this.#headBytes < HEAD_BYTES) {
+      this.#headBytes += bytes;
+      return;
+    }
+    this.#tailBytes += bytes;
+    if (position !== undefined) this.#tail.push({ position, bytes });
+  }
+
+  /** The oldest entries of a tail that becomes too long with what is added to it. */
+  #outdated(addedBytes: number): RunLogPosition[] {
+    let surplus = this.#tailBytes + Math.max(addedBytes, 0) - TAIL_BYTES;
     const outdated: RunLogPosition[] = [];
-    while (this.#tailBytes > TAIL_BYTES && this.#tail.length > 1) {
+    while (surplus > 0) {
       const oldest = this.#tail.shift();
       if (!oldest) break;
       outdated.push(oldest.position);
+      surplus -= oldest.bytes;
       this.#tailBytes -= oldest.bytes;
     }
     return outdated;
   }
+}
+
+function sizeOf(dataBytes: number): number {
+  return dataBytes + ENTRY_OVERHEAD_BYTES;
 }

@@ -5,10 +5,11 @@ import { withDeadline } from '../core/deadline.ts';
 import type { Logger } from '../logger.ts';
 import { AutomationStore } from '../store/automations.ts';
 import { connect, outageReporter } from '../store/connect.ts';
-import { consumeRuns } from '../store/consumer.ts';
+import { consumeRuns, LOCK_TIMING, type LockTiming } from '../store/consumer.ts';
 import { createStore } from '../store/store.ts';
 import { HEARTBEAT_MS } from '../store/workers.ts';
 import { executeRun } from './execute-run.ts';
+import { startGuard } from './guard.ts';
 
 const SECONDS_PER_DAY = 86_400;
 
@@ -24,8 +25,14 @@ export interface RunningWorker {
 }
 
 /** Starts the worker process's work. Returns at once; runs are taken as soon as Redis is there. */
-export function startWorker(config: Config, redisUrl: string, logger: Logger): RunningWorker {
+export function startWorker(
+  config: Config,
+  redisUrl: string,
+  logger: Logger,
+  timing: Readonly<LockTiming> = LOCK_TIMING,
+): RunningWorker {
   const id = `${hostname()}-${process.pid}-${randomBytes(3).toString('hex')}`;
+  const guard = startGuard(id, logger);
   const outage = outageReporter({
     down: (err) => logger.error({ err }, 'redis is away: no runs are taken until it is back'),
     up: () => logger.info('redis is back'),
@@ -44,17 +51,18 @@ export function startWorker(config: Config, redisUrl: string, logger: Logger): R
     workerId: id,
     concurrency: config.WORKER_CONCURRENCY,
     retentionLimits: { maxAgeMs: retentionSeconds * 1000, maxRuns: config.RUN_RETENTION_COUNT },
+    timing,
     onError: (error) => {
       // What the connection reports is reported once, by the outage reporter.
       if (redis.status === 'ready') onError(error);
     },
-    execute: (run, signal) =>
+    execute: (run, signal, lease) =>
       executeRun(
         {
           automations: new AutomationStore(redis, store.keys),
           runLogs: store.runLogs,
           logger,
-          workerId: id,
+          guard,
           workerEnvironment: processEnvironment(),
           defaultTimeoutMs: config.RUN_TIMEOUT_MS,
           retentionSeconds,
@@ -62,6 +70,7 @@ export function startWorker(config: Config, redisUrl: string, logger: Logger): R
         },
         run,
         signal,
+        lease,
       ),
   });
 
@@ -82,6 +91,7 @@ export function startWorker(config: Config, redisUrl: string, logger: Logger): R
         await consumer
           .close(graceMs)
           .catch((err) => logger.warn({ err }, 'redis is away: runs in progress go to another worker later'));
+        await guard.close();
         await withDeadline(store.workers.leave(id), 500).catch(() => {});
         redis.disconnect();
         await store.close();

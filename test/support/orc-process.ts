@@ -4,6 +4,7 @@ import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import { afterAll, expect } from 'vitest';
 import type { LogRecord } from '../../src/local/child.ts';
+import type { LockTiming } from '../../src/store/consumer.ts';
 
 /** The executable as users get it. `npm test` builds it first. */
 export const ORC = fileURLToPath(new URL('../../dist/orc.js', import.meta.url));
@@ -72,7 +73,12 @@ export function startOrc(
   args: string[],
   options: { env?: NodeJS.ProcessEnv; cwd?: string } = {},
 ): OrcProcess {
-  const child = spawn(process.execPath, [ORC, ...args], {
+  return startNode([ORC, ...args], options);
+}
+
+/** Starts a process of Node that is a part of orc. */
+function startNode(args: string[], options: { env?: NodeJS.ProcessEnv; cwd?: string }): OrcProcess {
+  const child = spawn(process.execPath, args, {
     cwd: options.cwd,
     env: environment(options.env ?? {}),
     stdio: ['ignore', 'pipe', 'pipe'],
@@ -96,7 +102,7 @@ export function startOrc(
   }
   const closed = once(child, 'close').then(() => {
     const error = new Error(
-      `orc ${args.join(' ')} ended before it printed what was waited for:\n${lines.join('\n')}`,
+      `${args.join(' ')} ended before it printed what was waited for:\n${lines.join('\n')}`,
     );
     for (const { reject } of waiting) reject(error);
   });
@@ -135,6 +141,25 @@ export async function startApiProcess(env: NodeJS.ProcessEnv): Promise<OrcProces
 /** Starts `orc worker` and waits until it takes runs. */
 export async function startWorkerProcess(env: NodeJS.ProcessEnv): Promise<OrcProcess> {
   const worker = startOrc(['worker'], { env });
+  await worker.record(({ msg }) => msg === 'worker takes runs');
+  return worker;
+}
+
+/** What `orc worker` does, with locks of its own timing. */
+const TIMED_WORKER = `
+  const [timing] = process.argv.slice(1);
+  const dist = (file) => import(new URL(file, '${new URL('../../dist/', import.meta.url)}').href);
+  const [{ readConfig }, { createLogger }, { startWorker }] = await Promise.all(
+    ['config.js', 'logger.js', 'worker/start-worker.js'].map(dist));
+  const config = readConfig();
+  const worker = startWorker(config, config.REDIS_URL, createLogger('info', 'worker'), JSON.parse(timing));
+  process.once('SIGTERM', () => worker.close(config.SHUTDOWN_GRACE_MS));
+  await worker.ready;`;
+
+/** Starts a worker with the timing and waits until it takes runs, so that a test need not wait for half a minute. */
+export async function startTimedWorker(env: NodeJS.ProcessEnv, timing: LockTiming): Promise<OrcProcess> {
+  const args = ['--input-type=module', '--eval', TIMED_WORKER, '--', JSON.stringify(timing)];
+  const worker = startNode(args, { env });
   await worker.record(({ msg }) => msg === 'worker takes runs');
   return worker;
 }

@@ -76,6 +76,7 @@ test('a command sees PATH, HOME, LANG, TZ, the variables of its run and nothing 
   });
   expect(JSON.parse(stdout)).toEqual({
     ...inherited,
+    ORC_WORKER: 'worker-7',
     ORC_RUN_ID: made.id,
     ORC_AUTOMATION: 'nightly-report',
     ORC_ATTEMPT: '3',
@@ -95,6 +96,7 @@ test('what the worker itself does not have is not passed on either', async () =>
     'ORC_AUTOMATION',
     'ORC_PAYLOAD_FILE',
     'ORC_RUN_ID',
+    'ORC_WORKER',
     'PATH',
   ]);
 });
@@ -233,7 +235,8 @@ test('a worker that has no file descriptors left fails the attempt and lives on'
     const action = { type: 'command', argv: ['true'], env: {}, passEnv: [] };
     const run = { payload: Buffer.from('{}'), acceptedAt: new Date() };
     const log = { note() {}, write() {} };
-    const context = { run, log, timeoutMs: 1e6, signal: new AbortController().signal };
+    const guard = { watch: () => ({ leads() {}, end() {} }) };
+    const context = { run, log, timeoutMs: 1e6, signal: new AbortController().signal, guard };
     const taken = [];
     try { for (;;) taken.push(openSync('/dev/null')); } catch {}
     for (const descriptor of taken.splice(-3)) closeSync(descriptor);

@@ -8,7 +8,7 @@ import { LOCK_LOST, SHUTTING_DOWN } from '../../src/store/consumer.ts';
 import { executeRun } from '../../src/worker/execute-run.ts';
 import { command, createAutomation, openTestStore } from '../support/store.ts';
 import { answerStatus, type Received, startReceiver } from './receiver.ts';
-import { eventually, isRunning, newAttempt, openFolder, readLog } from './workbench.ts';
+import { eventually, FOR_EVER, isRunning, NO_GUARD, newAttempt, openFolder, readLog } from './workbench.ts';
 
 const store = openTestStore();
 const folder = openFolder();
@@ -22,18 +22,23 @@ async function accepted(slug: string, changes: Partial<AutomationDefinition> = {
   return { run, wasExecuted: () => existsSync(marker) };
 }
 
-function execute(run: RunAttempt, signal = new AbortController().signal, defaultTimeoutMs = 25_000) {
+function execute(
+  run: RunAttempt,
+  signal = new AbortController().signal,
+  defaultTimeoutMs = 25_000,
+  lease = FOR_EVER,
+) {
   const dependencies = {
     automations: store.automations,
     runLogs: store.runLogs,
     logger: createLogger('silent', 'worker'),
-    workerId: 'worker-7',
+    guard: NO_GUARD,
     workerEnvironment: { PATH: process.env['PATH'] },
     defaultTimeoutMs,
     retentionSeconds: 60,
     version: '1.2.3-test',
   };
-  return executeRun(dependencies, run, signal);
+  return executeRun(dependencies, run, signal, lease);
 }
 
 test('an enabled automation is executed, and the log says by whom and how it ended', async () => {

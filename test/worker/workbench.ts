@@ -9,6 +9,7 @@ import type { RunLogEntry, RunLogSource, RunLogStore } from '../../src/store/run
 import type { Store } from '../../src/store/store.ts';
 import type { ActionContext } from '../../src/worker/actions/action.ts';
 import { runCommand } from '../../src/worker/actions/command.ts';
+import type { Guard } from '../../src/worker/guard.ts';
 import { OutputLog } from '../../src/worker/output-log.ts';
 import { acceptRun, createTriggered } from '../support/runs.ts';
 import { command, openTestStore } from '../support/store.ts';
@@ -22,6 +23,16 @@ export const HARD_PAYLOAD = Buffer.from(
 export function sha256(data: Buffer | string): string {
   return createHash('sha256').update(data).digest('hex');
 }
+
+/** A guard that does nothing: what it does is tested with worker processes. */
+export const NO_GUARD: Guard = {
+  workerId: 'worker-7',
+  watch: () => ({ leads: () => undefined, end: () => undefined }),
+  close: async () => undefined,
+};
+
+/** A lease that does not end. */
+export const FOR_EVER = { endsAt: Number.POSITIVE_INFINITY };
 
 /** What a test waits for: for so long that only a real failure, and not a busy machine, lets the wait end. */
 export function eventually<T>(get: () => T) {
@@ -114,7 +125,7 @@ export function openWorkbench() {
     const run = newAttempt(options.run);
     const log = new OutputLog(options.runLogs ?? store.runLogs, run, 60);
     const { timeoutMs = 25_000, signal = new AbortController().signal } = options;
-    const result = await act({ run, log, timeoutMs, signal });
+    const result = await act({ run, log, timeoutMs, signal, lease: FOR_EVER, guard: NO_GUARD });
     await log.flush();
     return { run, result, ...(await readLog(store, run.id)) };
   }

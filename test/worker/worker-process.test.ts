@@ -77,6 +77,7 @@ test('a payload passes through the queue byte for byte, and the environment of t
     PATH,
     HOME,
     API_TOKEN: 'token',
+    ORC_WORKER: (await store.runs.get(runId))?.worker,
     ORC_RUN_ID: runId,
     ORC_AUTOMATION: 'payload',
     ORC_ATTEMPT: '1',

@@ -1,15 +1,20 @@
-import { type ChildProcess, spawn } from 'node:child_process';
+import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdir, mkdtemp, rm, stat, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { CommandAction } from '../../core/automation.ts';
 import { withDeadline } from '../../core/deadline.ts';
-import type { AttemptResult } from '../../core/run.ts';
+import type { AttemptResult, RunAttempt } from '../../core/run.ts';
+import { LOCK_LOST } from '../../store/consumer.ts';
+import { killMarked, type RunMark, signalGroup, signalMarked } from '../run-processes.ts';
 import type { ActionContext } from './action.ts';
 
 /** Between the TERM and the KILL of a command that must end, in milliseconds. */
 const TERMINATION_GRACE_MS = 5000;
+
+/** The same when the run is lost, and somebody else may soon execute it or does so already, in milliseconds. */
+const LOST_GRACE_MS = 1000;
 
 /** After the command's exit its output is waited for this long, in milliseconds: an escaped process can hold it open. */
 const OUTPUT_DRAIN_MS = 1000;
@@ -19,7 +24,8 @@ const INHERITED_VARIABLES = ['PATH', 'HOME', 'LANG', 'TZ'];
 
 /**
  * Runs a program: payload on standard input, outputs into the run's log, exit code 0 is success. It leads a process
- * group of its own, and the whole group ends with it.
+ * group of its own, and the whole group ends with it; so does, on Linux, what left the group: at once where the program
+ * is made to end, and by the guard, some hundred milliseconds later, where it ends by itself.
  *
  * @param workerEnvironment where the inherited and the passed variables are taken from
  */
@@ -62,71 +68,108 @@ async function explain(error: Error, { cwd }: CommandAction): Promise<string> {
 function environmentOf(
   { env, passEnv }: CommandAction,
   workerEnvironment: Readonly<NodeJS.ProcessEnv>,
-  { run }: ActionContext,
+  { run, guard }: ActionContext,
   payloadFile: string,
 ): NodeJS.ProcessEnv {
   const taken = [...INHERITED_VARIABLES, ...passEnv].map((name) => [name, workerEnvironment[name]]);
   return {
     ...Object.fromEntries(taken.filter(([, value]) => value !== undefined)),
     ...env,
-    ORC_RUN_ID: run.id,
+    ...markOf(run, guard.workerId),
     ORC_AUTOMATION: run.automation,
-    ORC_ATTEMPT: String(run.attempt),
     ORC_PAYLOAD_FILE: payloadFile,
     ORC_ACCEPTED_AT: run.acceptedAt.toISOString(),
     ...(run.traceparent !== undefined && { TRACEPARENT: run.traceparent }),
   };
 }
 
+/** The part of the command's environment by which the processes that it starts are found again. */
+function markOf({ id, attempt }: RunAttempt, workerId: string): Required<RunMark> {
+  return { ORC_WORKER: workerId, ORC_RUN_ID: id, ORC_ATTEMPT: String(attempt) };
+}
+
 async function execute(
   argv: string[],
   cwd: string,
   env: NodeJS.ProcessEnv,
-  { run, log, timeoutMs, signal }: ActionContext,
+  { run, log, timeoutMs, signal, lease, guard }: ActionContext,
 ): Promise<AttemptResult | 'interrupted'> {
+  if (signal.aborted) return 'interrupted';
   const [program = '', ...args] = argv;
-  const child = spawn(program, args, { cwd, env, detached: true, stdio: 'pipe' });
-  const exited = once(child, 'exit') as Promise<[number | null, NodeJS.Signals | null]>;
-  const closed = once(child, 'close');
-  closed.catch(() => {});
-  // What could not be started may have no outputs to listen to; why is the error that this rejects with.
-  if (child.pid === undefined) await exited;
-  child.stdout.on('data', (data: Buffer) => log.write('stdout', data));
-  child.stderr.on('data', (data: Buffer) => log.write('stderr', data));
-  // A command need not read its input; then the pipe breaks, which is no failure.
-  child.stdin.on('error', () => {});
-  child.stdin.end(run.payload);
+  const mark = markOf(run, guard.workerId);
+  const guarded = guard.watch(run, lease);
+  try {
+    const child = spawn(program, args, { cwd, env, detached: true, stdio: 'pipe' });
+    const exited = once(child, 'exit') as Promise<[number | null, NodeJS.Signals | null]>;
+    const closed = once(child, 'close');
+    closed.catch(() => {});
+    const group = child.pid;
+    // What could not be started may have no outputs to listen to; why is the error that this rejects with.
+    if (group === undefined) return judge(...(await exited), undefined);
+    guarded.leads(group);
+    child.stdout.on('data', (data: Buffer) => log.write('stdout', data));
+    child.stderr.on('data', (data: Buffer) => log.write('stderr', data));
+    // A command need not read its input; then the pipe breaks, which is no failure.
+    child.stdin.on('error', () => {});
+    child.stdin.end(run.payload);
 
-  let hasTimedOut = false;
-  const terminate = () => {
-    signalGroup(child, 'SIGTERM');
-    kill ??= setTimeout(() => signalGroup(child, 'SIGKILL'), TERMINATION_GRACE_MS);
-  };
-  let kill: NodeJS.Timeout | undefined;
-  const timeout = setTimeout(() => {
-    hasTimedOut = true;
-    log.note(`The time limit of ${timeoutMs} ms is over: the command is told to end.`);
-    terminate();
-  }, timeoutMs);
-  let isInterrupted = false;
-  const interrupt = () => {
-    isInterrupted = !hasTimedOut;
-    terminate();
-  };
-  signal.addEventListener('abort', interrupt, { once: true });
-  if (signal.aborted) interrupt();
+    const ending = new Ending(group, mark);
+    let hasTimedOut = false;
+    const timeout = setTimeout(() => {
+      hasTimedOut = true;
+      log.note(`The time limit of ${timeoutMs} ms is over: the command is told to end.`);
+      ending.begin(TERMINATION_GRACE_MS);
+    }, timeoutMs);
+    let isInterrupted = false;
+    const interrupt = () => {
+      isInterrupted = !hasTimedOut;
+      ending.begin(signal.reason === LOCK_LOST ? LOST_GRACE_MS : TERMINATION_GRACE_MS);
+    };
+    signal.addEventListener('abort', interrupt, { once: true });
 
-  const [exitCode, exitSignal] = await exited;
-  // How it ended is settled here: what comes while its last output is waited for changes nothing.
-  clearTimeout(timeout);
-  clearTimeout(kill);
-  signal.removeEventListener('abort', interrupt);
-  // What the command left running in its group ends with it, and lets go of the outputs.
-  signalGroup(child, 'SIGKILL');
-  await withDeadline(closed, OUTPUT_DRAIN_MS).catch(() => {});
-  child.stdout.destroy();
-  child.stderr.destroy();
-  return isInterrupted ? 'interrupted' : judge(exitCode, exitSignal, hasTimedOut ? timeoutMs : undefined);
+    const [exitCode, exitSignal] = await exited;
+    // How it ended is settled here: what comes while its last output is waited for changes nothing.
+    clearTimeout(timeout);
+    signal.removeEventListener('abort', interrupt);
+    // What the command left running in its group ends with it, and lets go of the outputs.
+    await ending.complete();
+    guarded.end();
+    await withDeadline(closed, OUTPUT_DRAIN_MS).catch(() => {});
+    child.stdout.destroy();
+    child.stderr.destroy();
+    return isInterrupted ? 'interrupted' : judge(exitCode, exitSignal, hasTimedOut ? timeoutMs : undefined);
+  } finally {
+    guarded.end();
+  }
+}
+
+/** Makes everything that a command started end: by TERM and, after a grace period, by KILL. */
+class Ending {
+  readonly #group: number;
+  readonly #mark: RunMark;
+  #told: Promise<unknown> | undefined;
+  #kill: NodeJS.Timeout | undefined;
+
+  constructor(group: number, mark: RunMark) {
+    this.#group = group;
+    this.#mark = mark;
+  }
+
+  begin(graceMs: number): void {
+    if (this.#told !== undefined) return;
+    signalGroup(this.#group, 'SIGTERM');
+    this.#told = signalMarked([this.#mark], 'SIGTERM', this.#group);
+    this.#kill = setTimeout(() => signalGroup(this.#group, 'SIGKILL'), graceMs);
+  }
+
+  /** To be called when the command has exited. Nobody looks for what left its group unless it was made to end. */
+  async complete(): Promise<void> {
+    clearTimeout(this.#kill);
+    signalGroup(this.#group, 'SIGKILL');
+    if (this.#told === undefined) return;
+    await this.#told;
+    await killMarked([this.#mark]);
+  }
 }
 
 function judge(
@@ -149,14 +192,4 @@ function judge(
   const status = exitCode === 0 ? 'succeeded' : 'failed';
   const message = `The command exited with code ${exitCode}.`;
   return { outcome: { status, reason: 'exit_code', message, ...ending }, mayRetry: status === 'failed' };
-}
-
-/** Sends a signal to the command's whole process group; a group that is gone needs none. */
-function signalGroup(child: ChildProcess, signal: NodeJS.Signals): void {
-  if (child.pid === undefined) return;
-  try {
-    process.kill(-child.pid, signal);
-  } catch {
-    // ESRCH: every process of the group has ended.
-  }
 }

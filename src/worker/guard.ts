@@ -1,0 +1,144 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import type { Writable } from 'node:stream';
+import { fileURLToPath } from 'node:url';
+import { withDeadline } from '../core/deadline.ts';
+import type { RunAttempt } from '../core/run.ts';
+import type { Logger } from '../logger.ts';
+import type { Lease } from '../store/consumer.ts';
+
+/** Compiled, as Node runs it; the sources are not. */
+const SCRIPT = fileURLToPath(new URL('./guard-process.js', import.meta.url));
+
+/** The guard needs little, and V8 would take more for as long as it may. */
+const NODE_OPTIONS = ['--max-semi-space-size=1', '--max-old-space-size=32', '--v8-pool-size=0'];
+
+/** The guard is told this often how leases have moved on, in milliseconds. */
+const REPORT_MS = 1000;
+
+/** Pause before the guard is started again, in milliseconds. */
+const RESTART_MS = 500;
+
+/** How much a guard that does not read may have waiting, in bytes, before it is replaced. */
+const MAX_UNREAD_BYTES = 1024 * 1024;
+
+/** How long the guard may take to end after the worker's last command, in milliseconds. */
+const CLOSE_MS = 5000;
+
+/** Sees to it that commands end when this worker process dies or freezes. */
+export interface Guard {
+  /** What every command's environment holds as ORC_WORKER. */
+  workerId: string;
+  /** To be called before the command is started, so that there is no moment in which nobody knows of it. */
+  watch(run: RunAttempt, lease: Lease): GuardedCommand;
+  /** Ends the guard, and whatever commands left running. Idempotent. */
+  close(): Promise<void>;
+}
+
+export interface GuardedCommand {
+  /** The command has started, and leads this process group. */
+  leads(group: number): void;
+  /** The command and its group have ended; the guard looks for what else it left. */
+  end(): void;
+}
+
+interface Watched {
+  /** Run and attempt, as the guard is told of them. */
+  id: string;
+  lease: Lease;
+  toldEndsAt: number;
+  group?: number;
+}
+
+/**
+ * Starts the guard: one process beside this one, in a session of its own, told over a pipe which commands there are.
+ *
+ * When this process dies, the kernel closes the pipe; not before a command that is just being started has its
+ * environment, because until then it holds the pipe open itself. The guard then kills the commands' process groups,
+ * and whatever else has the worker's mark, see `run-processes.ts`. When this process is frozen, it cannot say that its
+ * leases move on, and the guard ends its commands while nobody else may execute their runs yet. Leases are compared by
+ * the machine's clock, so that a clock put forward ends runs in progress.
+ *
+ * A guard that ends is replaced. What is not covered is that both are killed at the same moment.
+ */
+export function startGuard(workerId: string, logger: Pick<Logger, 'warn'>): Guard {
+  const watched = new Set<Watched>();
+  let child: ChildProcess;
+  /** There is none when it could not be started, for want of file descriptors for instance. */
+  let pipe: Writable | null | undefined;
+  let exited: Promise<unknown>;
+  let restart: NodeJS.Timeout | undefined;
+  let isClosing = false;
+  let closing: Promise<void> | undefined;
+
+  const tell = (line: string) => {
+    if (!pipe || pipe.destroyed) return;
+    pipe.write(`${line}\n`);
+    if (pipe.writableLength > MAX_UNREAD_BYTES) child.kill('SIGKILL');
+  };
+  const tellLease = (each: Watched) => {
+    each.toldEndsAt = each.lease.endsAt;
+    tell(`lease ${each.id} ${each.toldEndsAt}`);
+  };
+  const tellGroup = ({ id, group }: Watched) => {
+    if (group !== undefined) tell(`group ${id} ${group}`);
+  };
+  const start = () => {
+    child = spawn(process.execPath, [...NODE_OPTIONS, SCRIPT, workerId], {
+      cwd: '/',
+      env: {},
+      detached: true,
+      stdio: ['pipe', 'ignore', 'ignore'],
+    });
+    const its = child.stdin;
+    pipe = its;
+    // The end of the pipe is the end of the guard, which is noticed otherwise.
+    pipe?.on('error', () => undefined);
+    exited = once(child, 'exit').then(
+      ([code, signal]) => ({ code, signal }),
+      (err: unknown) => ({ err }),
+    );
+    void exited.then((how) => {
+      its?.destroy();
+      if (isClosing) return;
+      logger.warn(how, 'the guard has ended and is started again');
+      restart = setTimeout(start, RESTART_MS);
+    });
+    for (const each of watched) {
+      tellLease(each);
+      tellGroup(each);
+    }
+  };
+  start();
+  const report = setInterval(() => {
+    for (const each of watched) if (each.lease.endsAt !== each.toldEndsAt) tellLease(each);
+  }, REPORT_MS);
+
+  return {
+    workerId,
+    watch: ({ id, attempt }, lease) => {
+      const each: Watched = { id: `${id} ${attempt}`, lease, toldEndsAt: 0 };
+      watched.add(each);
+      tellLease(each);
+      return {
+        leads: (group) => {
+          each.group = group;
+          tellGroup(each);
+        },
+        end: () => {
+          if (watched.delete(each)) tell(`end ${each.id}`);
+        },
+      };
+    },
+    close: () => {
+      isClosing = true;
+      closing ??= (async () => {
+        clearInterval(report);
+        clearTimeout(restart);
+        pipe?.end();
+        await withDeadline(exited, CLOSE_MS).catch(() => child.kill('SIGKILL'));
+      })();
+      return closing;
+    },
+  };
+}
