@@ -1,7 +1,7 @@
 import { beforeEach, describe, expect, onTestFinished, test } from 'vitest';
 import type { RunOutcome } from '../../src/core/run.ts';
 import { connect } from '../../src/store/connect.ts';
-import { SHUTTING_DOWN } from '../../src/store/consumer.ts';
+import { CANCELLED, SHUTTING_DOWN } from '../../src/store/consumer.ts';
 import { newRunId } from '../../src/store/runs.ts';
 import { createStore } from '../../src/store/store.ts';
 import { openPrivateRedis } from '../support/private-redis.ts';
@@ -260,4 +260,57 @@ test('runs are taken again, without a restart, when Redis comes back', async () 
   await untilStatus(other, before, 'succeeded');
   const after = await acceptRun(other, automation);
   await attempts.untilStarted(before, after);
+});
+
+test('a run in progress can be cancelled, which is final, whatever attempts are left', async () => {
+  const automation = await createTriggered(store, 'unwanted', { attempts: 3 });
+  const attempts: unknown[] = [];
+  const consumer = startConsumer(store, async (_, signal) => {
+    await new Promise((resolve) => signal.addEventListener('abort', resolve));
+    attempts.push(signal.reason);
+    const outcome: RunOutcome = {
+      status: 'cancelled',
+      reason: 'cancelled_by_operator',
+      message: 'cancelled',
+    };
+    return { outcome, mayRetry: false };
+  });
+  const runId = await acceptRun(store, automation);
+  expect(consumer.cancel(runId)).toBe(false);
+  await expect.poll(() => consumer.cancel(runId)).toBe(true);
+  await untilStatus(store, runId, 'cancelled');
+  expect(attempts).toEqual([CANCELLED]);
+  expect((await store.runs.get(runId))?.outcome?.reason).toBe('cancelled_by_operator');
+  expect(consumer.cancel(runId)).toBe(false);
+});
+
+test('an answer of Redis that comes late, with a run, is no reason to count that run as lost', async () => {
+  await privateRedis.stop();
+  await privateRedis.start();
+  const redis = connect(privateRedis.url, 'patient', () => undefined);
+  const other = createStore(redis, newPrefix(), () => undefined);
+  onTestFinished(() => other.close());
+  const automation = await createTriggered(other, 'late');
+  const attempts = new HeldAttempts();
+  const timing = { lockMs: 5000, stalledCheckMs: 60_000, renewMs: 200, leaseMs: 500 };
+  startConsumer(other, attempts.execute, { redis, timing, concurrency: 1, onError: () => undefined });
+  const first = await acceptRun(other, automation);
+  const second = await acceptRun(other, automation);
+  await attempts.untilStarted(first);
+  let asked = false;
+  const send = redis.sendCommand.bind(redis);
+  redis.sendCommand = (command, stream) => {
+    asked ||= command.args.some((argument) => String(argument).endsWith(':marker'));
+    return send(command, stream);
+  };
+  privateRedis.freeze();
+  // The first is lost, so that the worker asks for another one; by the time it gets it, a lease would be over.
+  await expect.poll(() => asked, { timeout: 20_000 }).toBe(true);
+  const askedAt = Date.now();
+  await expect.poll(() => Date.now() - askedAt).toBeGreaterThan(2 * timing.leaseMs);
+  privateRedis.thaw();
+  await attempts.untilStarted(first, second);
+  expect(attempts.started[1]).toMatchObject({ attempt: 1, workersLost: 0 });
+  attempts.end(second);
+  await untilStatus(other, second, 'succeeded');
 });

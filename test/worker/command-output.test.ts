@@ -3,6 +3,7 @@ import { expect, inject, test } from 'vitest';
 import { connect } from '../../src/store/connect.ts';
 import type { RunLogEntry } from '../../src/store/run-log.ts';
 import { createStore } from '../../src/store/store.ts';
+import { OutputLog } from '../../src/worker/output-log.ts';
 import { command, script } from '../support/store.ts';
 import { bytesOf, eventually, newAttempt, openFolder, openWorkbench, readLog } from './workbench.ts';
 
@@ -116,4 +117,44 @@ test('a Redis that takes no log does not keep a command from succeeding', async 
   const { result, entries } = await run(command('echo', 'hello'), { runLogs });
   expect(result).toMatchObject({ outcome: { status: 'succeeded' } });
   expect(entries).toEqual([]);
+});
+
+test('the log of a run is bounded over all its attempts, and the end of each shows what is missing of it', async () => {
+  const made = newAttempt();
+  const log = async (attempt: number, bytes: number) => {
+    const part = new OutputLog(store.runLogs, { id: made.id, attempt }, 60);
+    for (let written = 0; written < bytes; written += 1000) part.write('stdout', Buffer.alloc(1000, attempt));
+    part.note(`end of ${attempt}`);
+    await part.flush();
+  };
+  for (const attempt of [1, 2, 3]) await log(attempt, 400_000);
+  await log(4, 50_000);
+  const { entries } = await readLog(store, made.id);
+  const kept = entries.reduce((sum, { data }) => sum + data.length, 0);
+  expect(kept).toBeLessThanOrEqual(1024 * 1024);
+  expect(kept).toBeGreaterThan(900_000);
+  const stdoutOf = (attempt: number) =>
+    bytesOf(
+      entries.filter((entry) => entry.attempt === attempt),
+      'stdout',
+    ).length;
+  // The head is the first attempt and a part of the second; the tail is the fourth and as much of the others as fits.
+  expect([stdoutOf(1), stdoutOf(4)]).toEqual([400_000, 50_000]);
+  expect(stdoutOf(2)).toBeLessThan(400_000);
+  for (const attempt of [1, 2, 3, 4]) {
+    const last = entries.filter((entry) => entry.attempt === attempt).at(-1);
+    expect([last?.source, last?.offset]).toEqual(['orc', attempt === 4 ? 50_000 : 400_000]);
+  }
+});
+
+test('output that is not stored yet is bounded as well, whatever the sizes of its pieces', async () => {
+  const made = newAttempt();
+  const log = new OutputLog(store.runLogs, made, 60);
+  const tiny = Buffer.from('.');
+  // The two sources alternate, so that no two pieces are joined; nothing is stored meanwhile.
+  for (let piece = 0; piece < 1_000_000; piece++) log.write(piece % 2 === 0 ? 'stdout' : 'stderr', tiny);
+  await log.flush();
+  const { entries } = await readLog(store, made.id);
+  expect(entries.length).toBeLessThan((1024 * 1024) / 64);
+  expect(entries.at(-1)?.offset).toBe(999_999);
 });

@@ -292,6 +292,26 @@ test('what a command leaves running in the background ends with it', async () =>
   await eventually(() => isRunning(Number(stdout))).toBe(false);
 });
 
+test('a run that takes too long ends with what left its process group, also what ignores SIGTERM', async () => {
+  const source = `
+    const { spawn } = require('node:child_process');
+    const escape = (source) => spawn('sh', ['-c', source], { detached: true, stdio: 'ignore' }).pid;
+    console.log(escape('sleep 1000; sleep 1000'), escape('trap "" TERM; sleep 1000; sleep 1000'));
+    setInterval(() => {}, 1000);`;
+  const { result, stdout } = await run(script(source), { timeoutMs: 1500 });
+  expect(result).toMatchObject({ outcome: { status: 'timed_out', signal: 'SIGTERM' } });
+  const escaped = stdout.trim().split(' ').map(Number);
+  expect(escaped).toHaveLength(2);
+  expect(escaped.filter(isRunning)).toEqual([]);
+});
+
+test('SIGTERM reaches a process of the group once, as many end at once at the second', async () => {
+  const source = `let count = 0;
+    process.on('SIGTERM', () => { count += 1; setTimeout(() => { console.log(count); process.exit(0); }, 500); });
+    setInterval(() => {}, 1000);`;
+  expect((await run(script(source), { timeoutMs: 1500 })).stdout).toBe('1\n');
+});
+
 test('a process that escaped and holds the outputs open does not hold the run', async () => {
   const { result, stdout } = await run(script(ESCAPE));
   const escaped = Number(stdout);

@@ -4,7 +4,7 @@ import { expect, test } from 'vitest';
 import type { AutomationDefinition } from '../../src/core/automation.ts';
 import type { RunAttempt } from '../../src/core/run.ts';
 import { createLogger } from '../../src/logger.ts';
-import { LOCK_LOST, SHUTTING_DOWN } from '../../src/store/consumer.ts';
+import { CANCELLED, LOCK_LOST, SHUTTING_DOWN } from '../../src/store/consumer.ts';
 import { executeRun } from '../../src/worker/execute-run.ts';
 import { command, createAutomation, openTestStore } from '../support/store.ts';
 import { answerStatus, type Received, startReceiver } from './receiver.ts';
@@ -176,3 +176,31 @@ test.each(['rerun', 'fail'] as const)(
     expect(notes).toContain('Attempt 1 was interrupted: lock lost.');
   },
 );
+
+test.each(['rerun', 'fail'] as const)(
+  'a run that an operator cancels ends, with its process group, as cancelled (%s)',
+  async (onWorkerLoss) => {
+    const { result, notes } = await abort(`cancel-${onWorkerLoss}`, CANCELLED, { onWorkerLoss, attempts: 3 });
+    const message = 'An operator cancelled the run.';
+    expect(result).toEqual({
+      outcome: { status: 'cancelled', reason: 'cancelled_by_operator', message },
+      mayRetry: false,
+    });
+    expect(notes).toContain(`Attempt 1 ended: ${message}`);
+  },
+);
+
+test('a run that is cancelled before its command starts does not start it', async () => {
+  const { run, wasExecuted } = await accepted('cancelled-early');
+  expect(await execute(run, AbortSignal.abort(CANCELLED))).toMatchObject({
+    outcome: { reason: 'cancelled_by_operator' },
+  });
+  expect(wasExecuted()).toBe(false);
+});
+
+test('a command that ends after the lease of its run has no outcome, as others may have the run by then', async () => {
+  const { run } = await accepted('late', { action: command('sh', '-c', 'kill -9 $$') });
+  const lease = { endsAt: Date.now() };
+  expect(await execute(run, undefined, undefined, lease)).toBe('interrupted');
+  expect((await readLog(store, run.id)).notes).toContain('Attempt 1 was interrupted: lock lost.');
+});

@@ -24,7 +24,7 @@ const store = openTestStore();
 const folder = openFolder();
 
 /** Short enough to be waited for. A guard ends the commands of a frozen worker 3 s after the lease. */
-const TIMING = { lockMs: 7000, stalledCheckMs: 500, renewMs: 500, leaseMs: 1500 };
+const TIMING = { lockMs: 5500, stalledCheckMs: 300, renewMs: 300, leaseMs: 1000 };
 
 /** "Within a few seconds", in milliseconds. */
 const GONE_WITHIN_MS = 5000;
@@ -161,7 +161,7 @@ const findOthers = (file: string) =>
   command(
     'sh',
     '-c',
-    `case "$(cut -d' ' -f3 "/proc/$(cat "$1.pid")/stat" 2>/dev/null)" in
+    `case "$([ -e "$1.pid" ] && cut -d' ' -f3 "/proc/$(cat "$1.pid")/stat" 2>/dev/null)" in
       ''|Z) echo alone ;;
       *) echo not alone ;;
     esac >>"$1"

@@ -260,3 +260,25 @@ test('a worker without Redis says so once, and SIGTERM ends it all the same', as
   expect(worker.lines.filter((line) => line.includes('no runs are taken'))).toHaveLength(1);
   expect(worker.lines.join('\n')).not.toContain('secret-1');
 });
+
+test('a command that prints 1 GB costs the worker little memory, and does not hold up another run', async () => {
+  const source = 'head -c 1000000000 /dev/zero; echo end';
+  const [flood = ''] = await accept('flood', { action: command('sh', '-c', source) }, [
+    HARD_PAYLOAD.toString(),
+  ]);
+  const worker = await startWorker();
+  await eventually(() => statusOf(flood)).toBe('running');
+  const [other = ''] = await accept('beside', { action: command('echo', 'hello') });
+  await eventually(() => statusOf(other)).toBe('succeeded');
+  await eventually(() => statusOf(flood)).toBe('succeeded');
+  const { entries } = await readLog(store, flood);
+  expect(entries.reduce((sum, { data }) => sum + data.length, 0)).toBeLessThan(1.2 * 1024 * 1024);
+  const printed = entries.filter(({ source: from }) => from === 'stdout').at(-1);
+  expect((printed?.offset ?? 0) + (printed?.data.length ?? 0)).toBeGreaterThan(1_000_000_000);
+  expect(printed?.data.subarray(-4).toString()).toBe('end\n');
+  if (process.platform !== 'linux') return;
+  // The most memory it ever had; without a run it has some 100 MB.
+  const [, peakKb] =
+    /^VmHWM:\s+(\d+) kB/m.exec(readFileSync(`/proc/${worker.child.pid}/status`, 'utf8')) ?? [];
+  expect(Number(peakKb)).toBeLessThan(400 * 1024);
+});
