@@ -2,6 +2,7 @@ import { readFileSync } from 'node:fs';
 import { type Static, Type } from '@sinclair/typebox';
 import { envSchema } from 'env-schema';
 import { MAX_TIMEOUT_MS } from './core/automation.ts';
+import { parseRedisUrl, RedisUrlError } from './core/redis-url.ts';
 
 /** Every environment variable orc reads. The README's table is held against this schema by a test. */
 export const ConfigSchema = Type.Object({
@@ -26,9 +27,8 @@ export const ConfigSchema = Type.Object({
   ),
   REDIS_URL: Type.Optional(
     Type.String({
-      pattern: '^(rediss?://.+|/.+)$',
       description:
-        '`redis://`, `rediss://` or the path of a Unix socket. Default: the Redis of a running `orc local`',
+        '`redis://`, `redis+sentinel://`, `redis+cluster://` (with `rediss`: TLS) or the path of a Unix socket, as docs/redis.md says. Default: the Redis of a running `orc local`',
     }),
   ),
   REDIS_PREFIX: Type.String({
@@ -121,16 +121,29 @@ export function readConfig(env: NodeJS.ProcessEnv = process.env): Config {
   const data = Object.fromEntries(
     Object.keys(ConfigSchema.properties).flatMap((name) => (env[name] ? [[name, env[name]]] : [])),
   );
+  let problems: ValidationProblem[] = [];
+  let values: Static<typeof ConfigSchema> | undefined;
   try {
-    const { ORC_VERSION, ...values } = envSchema<Static<typeof ConfigSchema>>({
-      schema: structuredClone(ConfigSchema),
-      data,
-      env: false,
-    });
-    return Object.freeze({ ...values, version: ORC_VERSION ?? packageVersion() });
+    values = envSchema({ schema: structuredClone(ConfigSchema), data, env: false });
   } catch (error) {
     if (!(error instanceof Error && 'errors' in error)) throw error;
-    throw new ConfigError(describeProblems(error.errors as ValidationProblem[]), { cause: error });
+    problems = error.errors as ValidationProblem[];
+  }
+  const redisUrlProblem = problemOfRedisUrl(data['REDIS_URL']);
+  if (redisUrlProblem) problems = [...problems, redisUrlProblem];
+  if (!values || problems.length > 0) throw new ConfigError(describeProblems(problems));
+  const { ORC_VERSION, ...config } = values;
+  return Object.freeze({ ...config, version: ORC_VERSION ?? packageVersion() });
+}
+
+function problemOfRedisUrl(url: string | undefined): ValidationProblem | undefined {
+  if (url === undefined) return undefined;
+  try {
+    parseRedisUrl(url);
+    return undefined;
+  } catch (error) {
+    if (!(error instanceof RedisUrlError)) throw error;
+    return { instancePath: '/REDIS_URL', keyword: 'url', message: error.message };
   }
 }
 

@@ -1,5 +1,6 @@
 import type { Config } from '../config.ts';
-import { withDeadline } from '../core/deadline.ts';
+import { DeadlineError, withDeadline } from '../core/deadline.ts';
+import { parseRedisUrl, type RedisAddress } from '../core/redis-url.ts';
 import { findLocalState } from '../local/local-state.ts';
 import type { Store } from '../store/store.ts';
 import { CommandError, type Output } from './output.ts';
@@ -19,17 +20,12 @@ const REDIS_DEADLINE_MS = 5000;
 /**
  * The Redis to work with: REDIS_URL, or that of a running `orc local`.
  *
- * @throws CommandError when there is neither, or REDIS_URL is no URL
+ * @throws CommandError when there is neither
  */
 export async function redisUrlOf({ config, directory }: CommandContext): Promise<string> {
   const url = config().REDIS_URL ?? (await findLocalState(directory))?.redisUrl;
   if (url === undefined) {
     throw new CommandError('No Redis to work with: start `orc local` in this folder, or set REDIS_URL.');
-  }
-  if (!url.startsWith('/') && !URL.canParse(url)) {
-    throw new CommandError(
-      'REDIS_URL is not a valid URL. In a password, characters such as / and # are written %2F and %23.',
-    );
   }
   return url;
 }
@@ -57,13 +53,15 @@ export async function withStore<T>(context: CommandContext, use: (store: Store) 
   });
   const store = createStore(redis, context.config().REDIS_PREFIX, () => undefined);
   try {
-    await withDeadline(redis.ping(), REDIS_DEADLINE_MS);
+    // A question about a key is answered by the node of a cluster that holds orc's keys, and only with the right to them.
+    await withDeadline(redis.exists(store.keys.automations), REDIS_DEADLINE_MS);
   } catch (error) {
     // Disconnecting what has ended would keep the process alive for a while.
     if (redis.status !== 'end') redis.disconnect();
-    const reason = (lastError ?? (error as Error)).message;
+    const silent = error instanceof DeadlineError && `it did not answer within ${REDIS_DEADLINE_MS / 1000} s`;
+    const reason = lastError?.message ?? (silent || (error as Error).message);
     throw new CommandError(
-      `Redis at ${withoutPassword(url)} cannot be used: ${reason}. Check that it runs and that REDIS_URL is right.`,
+      `Redis at ${withoutPassword(url)} cannot be used: ${reason}. Check ${whatToCheck(parseRedisUrl(url))}.`,
       { cause: error },
     );
   }
@@ -72,4 +70,15 @@ export async function withStore<T>(context: CommandContext, use: (store: Store) 
   } finally {
     await store.close();
   }
+}
+
+function whatToCheck({ topology, tls }: RedisAddress): string {
+  const checks = {
+    single: 'that it runs',
+    socket: 'that it runs',
+    sentinel: 'that the Sentinels and the master they name run and can be reached from here',
+    cluster: 'that the nodes run and can be reached from here at the addresses they announce',
+  };
+  const certificate = tls ? ', that NODE_EXTRA_CA_CERTS names the file of an own CA' : '';
+  return `${checks[topology]}${certificate} and that REDIS_URL is right`;
 }

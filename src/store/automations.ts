@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto';
-import type { Redis, Result } from 'ioredis';
+import type { Result } from 'ioredis';
 import { v7 as uuidv7 } from 'uuid';
 import { HASH_OF_NO_KEY, hashApiKey, mintApiKey, verifyApiKey } from '../core/api-key.ts';
 import {
@@ -10,6 +10,7 @@ import {
   type OnWorkerLoss,
   type RateLimit,
 } from '../core/automation.ts';
+import type { RedisClient } from './connect.ts';
 import type { Keys } from './keys.ts';
 
 /** What the API needs to know of an automation that is being triggered. */
@@ -85,10 +86,10 @@ const LIST_BATCH = 500;
 
 /** Automations and the hashes of their keys, in Redis and nowhere else: every change counts from the next request on. */
 export class AutomationStore {
-  readonly #redis: Redis;
+  readonly #redis: RedisClient;
   readonly #keys: Keys;
 
-  constructor(redis: Redis, keys: Keys) {
+  constructor(redis: RedisClient, keys: Keys) {
     this.#redis = redis;
     this.#keys = keys;
     redis.defineCommand('orcCredentials', { numberOfKeys: 1, lua: CREDENTIALS });

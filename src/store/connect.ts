@@ -1,41 +1,64 @@
-import { Redis, type RedisOptions } from 'ioredis';
+import { Cluster, Redis } from 'ioredis';
+import { parseRedisUrl, type RedisAddress } from '../core/redis-url.ts';
+import { type ConnectionProfile, clusterOptions, redisOptions } from './connection-options.ts';
 
-export type { Redis } from 'ioredis';
+export type { ConnectionProfile } from './connection-options.ts';
 
-/**
- * How a connection behaves while Redis is away.
- *
- * - `fail-fast` (api): a command fails at once; reconnects for ever in the background.
- * - `patient` (worker): a command waits until Redis is back.
- * - `one-shot` (command line): one attempt to connect, then every command fails.
- */
-export type ConnectionProfile = 'fail-fast' | 'patient' | 'one-shot';
-
-const RECONNECT_MAX_MS = 500;
-const CONNECT_TIMEOUT_MS = 2000;
-
-const reconnectDelay = (times: number) => Math.min(times * 50, RECONNECT_MAX_MS);
-
-const PROFILES: Record<ConnectionProfile, Omit<RedisOptions, 'replyMapping'>> = {
-  'fail-fast': { enableOfflineQueue: false, maxRetriesPerRequest: 1, retryStrategy: reconnectDelay },
-  patient: { maxRetriesPerRequest: null, retryStrategy: reconnectDelay },
-  'one-shot': { maxRetriesPerRequest: 0, retryStrategy: () => null },
-};
+/** A connection to one Redis, directly or by way of Sentinels, or to a cluster. */
+export type RedisClient = Redis | Cluster;
 
 /**
  * Opens a connection. It is established in the background: failures reach `onError`, the latest one again and again
  * while Redis is away, and never throw here.
  *
- * @param url `redis://`, `rediss://` or the absolute path of a Unix socket
+ * @param url REDIS_URL, in any of the forms of `parseRedisUrl`
+ * @throws RedisUrlError
  */
-export function connect(url: string, profile: ConnectionProfile, onError: (error: Error) => void): Redis {
-  const redis = new Redis(url, { connectTimeout: CONNECT_TIMEOUT_MS, ...PROFILES[profile] });
-  redis.on('error', onError);
+export function connect(
+  url: string,
+  profile: ConnectionProfile,
+  onError: (error: Error) => void,
+): RedisClient {
+  const address = parseRedisUrl(url);
+  if (address.topology === 'cluster') return connectToCluster(address, profile, onError);
+  const redis = new Redis(redisOptions(address, profile));
+  if (address.topology === 'sentinel') reportSentinels(redis, address.master, onError);
+  else redis.on('error', onError);
   return redis;
 }
 
+function connectToCluster(
+  address: Extract<RedisAddress, { topology: 'cluster' }>,
+  profile: ConnectionProfile,
+  onError: (error: Error) => void,
+): Cluster {
+  const cluster = new Cluster(address.nodes, clusterOptions(address, profile));
+  cluster.on('error', (error: Error & { lastNodeError?: Error }) => {
+    const { lastNodeError } = error;
+    onError(
+      lastNodeError
+        ? new Error(`no node of the cluster can be used (${lastNodeError.message})`, { cause: error })
+        : error,
+    );
+  });
+  return cluster;
+}
+
+/** ioredis calls Sentinels that know nothing of the master unreachable. */
+function reportSentinels(redis: Redis, master: string, onError: (error: Error) => void): void {
+  let isMasterUnknown = false;
+  redis.on('sentinelError', ({ message }: Error) => {
+    isMasterUnknown = message.endsWith('invalid reply: null');
+  });
+  redis.on('error', (error: Error) => {
+    const isAboutSentinels = error.message.startsWith('All sentinels are unreachable');
+    const isUnknown = isAboutSentinels && isMasterUnknown;
+    onError(isUnknown ? new Error(`no Sentinel knows a master named ${master}`, { cause: error }) : error);
+  });
+}
+
 /** Waits for a connection to be established, but not for longer than `ms` milliseconds. Never rejects. */
-export async function settle(redis: Redis, ms: number): Promise<void> {
+export async function settle(redis: RedisClient, ms: number): Promise<void> {
   if (redis.status === 'ready') return;
   const timeout = AbortSignal.timeout(ms);
   await new Promise<void>((resolve) => {
@@ -47,7 +70,7 @@ export async function settle(redis: Redis, ms: number): Promise<void> {
 /** Reports an outage once when it begins and once when it ends, instead of at every attempt to reconnect. */
 export function outageReporter(report: { down(error: Error): void; up(): void }): {
   onError(error: Error): void;
-  watch(redis: Redis): void;
+  watch(redis: RedisClient): void;
 } {
   let isDown = false;
   return {
@@ -65,7 +88,7 @@ export function outageReporter(report: { down(error: Error): void; up(): void })
   };
 }
 
-/** A Redis URL without its password, for messages. */
+/** A Redis URL without its passwords, for messages. */
 export function withoutPassword(url: string): string {
-  return url.replace(/^(rediss?:\/\/)[^/?#]*@/, '$1***@').replace(/(password=)[^&#]*/gi, '$1***');
+  return url.replace(/(password=)[^&#]*/gi, '$1***').replace(/^([a-z+]+:\/\/)[^/?#]*@/, '$1***@');
 }

@@ -1,7 +1,7 @@
 import { UnrecoverableError, WaitingError, Worker } from 'bullmq';
-import type { Redis } from 'ioredis';
 import { withDeadline } from '../core/deadline.ts';
 import type { AttemptResult, RunAttempt, RunOutcome } from '../core/run.ts';
+import type { RedisClient } from './connect.ts';
 import { QUEUE_NAME, type RunJob, type RunJobData } from './queue.ts';
 import { type RunStep, toRunAttempt } from './run-record.ts';
 import { RETENTION_MS, type RetentionLimits } from './run-retention.ts';
@@ -72,7 +72,7 @@ export const SHUTTING_DOWN = 'shutting down';
 
 export interface RunConsumerOptions {
   /** Waits while Redis is away. */
-  redis: Redis;
+  redis: RedisClient;
   /** Fails while Redis is away. */
   store: Store;
   workerId: string;

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
-import type { Redis } from 'ioredis';
 import type { TerminalRunStatus } from '../core/run.ts';
+import type { RedisClient } from './connect.ts';
 import type { Keys } from './keys.ts';
 import type { RunJobData, Transaction } from './queue.ts';
 
@@ -56,10 +56,10 @@ export function idempotentRequest(automationId: string, key: string, payload: st
  * key makes a run, and any other within the window leads to that same run.
  */
 export class IdempotencyStore {
-  readonly #redis: Redis;
+  readonly #redis: RedisClient;
   readonly #keys: Keys;
 
-  constructor(redis: Redis, keys: Keys) {
+  constructor(redis: RedisClient, keys: Keys) {
     this.#redis = redis;
     this.#keys = keys;
   }

@@ -1,4 +1,4 @@
-import type { Redis } from 'ioredis';
+import type { RedisClient } from './connect.ts';
 import type { Keys } from './keys.ts';
 import type { QueueOpener, Transaction } from './queue.ts';
 
@@ -36,11 +36,11 @@ export interface LaneOwner {
  * has ended. Whatever a crash leaves half done between those steps is put right by {@link RunLanes.tidy}.
  */
 export class RunLanes {
-  readonly #redis: Redis;
+  readonly #redis: RedisClient;
   readonly #keys: Keys;
   readonly #queue: QueueOpener;
 
-  constructor(redis: Redis, keys: Keys, queue: QueueOpener) {
+  constructor(redis: RedisClient, keys: Keys, queue: QueueOpener) {
     this.#redis = redis;
     this.#keys = keys;
     this.#queue = queue;

@@ -1,6 +1,6 @@
 import { type Job, Queue } from 'bullmq';
-import type { Redis } from 'ioredis';
 import type { RunOutcome } from '../core/run.ts';
+import type { RedisClient } from './connect.ts';
 import type { Keys } from './keys.ts';
 
 export const QUEUE_NAME = 'runs';
@@ -41,12 +41,12 @@ export class QueueUnavailableError extends Error {
  * Redis that is away stays unusable for good.
  */
 export class QueueOpener {
-  readonly #redis: Redis;
+  readonly #redis: RedisClient;
   readonly #keys: Keys;
   readonly #onError: (error: Error) => void;
   #opening: Promise<BullQueue> | undefined;
 
-  constructor(redis: Redis, keys: Keys, onError: (error: Error) => void) {
+  constructor(redis: RedisClient, keys: Keys, onError: (error: Error) => void) {
     this.#redis = redis;
     this.#keys = keys;
     this.#onError = onError;

@@ -1,5 +1,5 @@
-import type { Redis } from 'ioredis';
 import type { RateLimit } from '../core/automation.ts';
+import type { RedisClient } from './connect.ts';
 import type { Keys } from './keys.ts';
 
 /**
@@ -28,10 +28,10 @@ export interface RateDecision {
 
 /** Rate limits of automations: fixed windows, counted in Redis and so shared by all API processes. */
 export class RateLimiter {
-  readonly #redis: Redis;
+  readonly #redis: RedisClient;
   readonly #keys: Keys;
 
-  constructor(redis: Redis, keys: Keys) {
+  constructor(redis: RedisClient, keys: Keys) {
     this.#redis = redis;
     this.#keys = keys;
   }

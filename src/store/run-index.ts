@@ -1,4 +1,4 @@
-import type { Redis } from 'ioredis';
+import type { RedisClient } from './connect.ts';
 import type { Keys } from './keys.ts';
 import type { Transaction } from './queue.ts';
 
@@ -19,10 +19,10 @@ export type IndexPart = 'open' | 'ended';
  * stand is BullMQ's to say: after a crash a run may be listed as open that has ended, until the index is tidied.
  */
 export class RunIndex {
-  readonly #redis: Redis;
+  readonly #redis: RedisClient;
   readonly #keys: Keys;
 
-  constructor(redis: Redis, keys: Keys) {
+  constructor(redis: RedisClient, keys: Keys) {
     this.#redis = redis;
     this.#keys = keys;
   }

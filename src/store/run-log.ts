@@ -1,4 +1,4 @@
-import type { Redis } from 'ioredis';
+import type { RedisClient } from './connect.ts';
 import type { Keys } from './keys.ts';
 
 /** Where a piece of a run's log comes from: the action's two outputs, or orc itself. */
@@ -21,10 +21,10 @@ const READ_BATCH = 200;
 
 /** What runs printed, one Redis stream per run, bytes as they came. */
 export class RunLogStore {
-  readonly #redis: Redis;
+  readonly #redis: RedisClient;
   readonly #keys: Keys;
 
-  constructor(redis: Redis, keys: Keys) {
+  constructor(redis: RedisClient, keys: Keys) {
     this.#redis = redis;
     this.#keys = keys;
   }

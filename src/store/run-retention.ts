@@ -1,4 +1,4 @@
-import type { Redis } from 'ioredis';
+import type { RedisClient } from './connect.ts';
 import type { Keys } from './keys.ts';
 import type { QueueOpener } from './queue.ts';
 import type { RunIndex } from './run-index.ts';
@@ -22,12 +22,12 @@ export interface RetentionLimits {
 
 /** Removes runs that need not be kept any longer, with their logs and with what leads to them. */
 export class RunRetention {
-  readonly #redis: Redis;
+  readonly #redis: RedisClient;
   readonly #keys: Keys;
   readonly #queue: QueueOpener;
   readonly #index: RunIndex;
 
-  constructor(redis: Redis, keys: Keys, queue: QueueOpener, index: RunIndex) {
+  constructor(redis: RedisClient, keys: Keys, queue: QueueOpener, index: RunIndex) {
     this.#redis = redis;
     this.#keys = keys;
     this.#queue = queue;

@@ -1,5 +1,4 @@
 import { Job, type JobsOptions } from 'bullmq';
-import type { Redis } from 'ioredis';
 import { v7 as uuidv7 } from 'uuid';
 import {
   CANCELLED_BY_OPERATOR,
@@ -9,6 +8,7 @@ import {
   type RunStatus,
 } from '../core/run.ts';
 import type { TriggeredAutomation } from './automations.ts';
+import type { RedisClient } from './connect.ts';
 import type { IdempotencyStore, IdempotentRequest } from './idempotency.ts';
 import { PARKED_MS, type RunLanes } from './lanes.ts';
 import { BACKOFF_TYPE, type BullQueue, type QueueOpener, type RunJob, type RunJobData } from './queue.ts';
@@ -80,14 +80,14 @@ export function newRunId(): string {
  * where a run's status is kept.
  */
 export class RunQueue {
-  readonly #redis: Redis;
+  readonly #redis: RedisClient;
   readonly #queue: QueueOpener;
   readonly #lanes: RunLanes;
   readonly #idempotency: IdempotencyStore;
   readonly #index: RunIndex;
 
   constructor(
-    redis: Redis,
+    redis: RedisClient,
     queue: QueueOpener,
     parts: { lanes: RunLanes; idempotency: IdempotencyStore; index: RunIndex },
   ) {

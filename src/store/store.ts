@@ -1,5 +1,5 @@
-import type { Redis } from 'ioredis';
 import { AutomationStore } from './automations.ts';
+import type { RedisClient } from './connect.ts';
 import { IdempotencyStore } from './idempotency.ts';
 import { createKeys, type Keys } from './keys.ts';
 import { RunLanes } from './lanes.ts';
@@ -13,7 +13,7 @@ import { WorkerRegistry } from './workers.ts';
 
 /** Everything orc keeps in Redis, over one connection. */
 export interface Store {
-  redis: Redis;
+  redis: RedisClient;
   keys: Keys;
   automations: AutomationStore;
   runs: RunQueue;
@@ -32,7 +32,7 @@ export interface Store {
  * @param prefix REDIS_PREFIX
  * @param onError is told of failures that no caller awaits
  */
-export function createStore(redis: Redis, prefix: string, onError: (error: Error) => void): Store {
+export function createStore(redis: RedisClient, prefix: string, onError: (error: Error) => void): Store {
   const keys = createKeys(prefix);
   const queue = new QueueOpener(redis, keys, onError);
   const lanes = new RunLanes(redis, keys, queue);

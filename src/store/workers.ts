@@ -1,4 +1,4 @@
-import type { Redis } from 'ioredis';
+import type { RedisClient } from './connect.ts';
 import type { Keys } from './keys.ts';
 
 /** A worker gives a sign of life this often, in milliseconds. */
@@ -19,10 +19,10 @@ const SCRIPTS = {
 
 /** Which workers are alive, as they say themselves. */
 export class WorkerRegistry {
-  readonly #redis: Redis;
+  readonly #redis: RedisClient;
   readonly #keys: Keys;
 
-  constructor(redis: Redis, keys: Keys) {
+  constructor(redis: RedisClient, keys: Keys) {
     this.#redis = redis;
     this.#keys = keys;
   }

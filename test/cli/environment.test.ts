@@ -62,7 +62,9 @@ test('a REDIS_URL that cannot be read is named, and nothing of it is printed', a
   for (const args of [['automations', 'list'], ['worker']]) {
     const { code, stdout, stderr } = await runOrc(args, { env: { REDIS_URL: 'redis://:s3cr/et@127.0.0.1' } });
     expect([code, stdout]).toEqual([1, '']);
-    expect(stderr).toMatch(/^orc: REDIS_URL is not a valid URL\. .*\n$/);
+    expect(stderr).toMatch(
+      /^orc: The environment has a problem:\n {2}REDIS_URL is not a valid URL \(in a password, .*\n$/,
+    );
     expect(stderr).not.toContain('s3cr');
   }
 });

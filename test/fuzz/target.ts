@@ -3,7 +3,7 @@ import type { AddressInfo } from 'node:net';
 import { buildApp } from '../../src/api/app.ts';
 import { HealthMonitor } from '../../src/api/health-monitor.ts';
 import type { Logger } from '../../src/logger.ts';
-import { connect, type Redis } from '../../src/store/connect.ts';
+import { connect, type RedisClient } from '../../src/store/connect.ts';
 import { createKeys } from '../../src/store/keys.ts';
 import { createStore, type Store } from '../../src/store/store.ts';
 import { WorkerRegistry } from '../../src/store/workers.ts';
@@ -107,12 +107,12 @@ async function createAutomations(store: Store): Promise<TargetAutomation[]> {
 }
 
 /** How many runs there are, whatever became of them. */
-export async function countRuns(redis: Redis, prefix: string): Promise<number> {
+export async function countRuns(redis: RedisClient, prefix: string): Promise<number> {
   return (await redis.keys(`${createKeys(prefix).queuePrefix}:runs:run_*`)).length;
 }
 
 /** Deletes all runs and what is known of their idempotency keys, so that Redis does not fill up. */
-export async function deleteRuns(redis: Redis, prefix: string): Promise<void> {
+export async function deleteRuns(redis: RedisClient, prefix: string): Promise<void> {
   const root = createKeys(prefix).queuePrefix;
   const patterns = ['runs:run_*', 'runs:wait', 'runs:delayed', 'runs:marker', 'runs:events'];
   for (const pattern of [...patterns, 'idempotency:*', 'lane:*', 'lane-running:*']) {

@@ -3,7 +3,7 @@ import {
   type ConnectionProfile,
   connect,
   outageReporter,
-  type Redis,
+  type RedisClient,
   settle,
   withoutPassword,
 } from '../../src/store/connect.ts';
@@ -13,7 +13,7 @@ const server = await openPrivateRedis();
 
 afterEach(() => server.stop());
 
-function open(profile: ConnectionProfile): { redis: Redis; errors: Error[] } {
+function open(profile: ConnectionProfile): { redis: RedisClient; errors: Error[] } {
   const errors: Error[] = [];
   const redis = connect(server.url, profile, (error) => errors.push(error));
   onTestFinished(() => redis.disconnect());
@@ -112,6 +112,12 @@ test.each([
   ['rediss://user:secret@cache', 'rediss://***@cache'],
   ['redis://user:se@cret@cache', 'redis://***@cache'],
   ['redis://cache:6379', 'redis://cache:6379'],
+  ['unix://user:secret@/run/redis.sock?db=1', 'unix://***@/run/redis.sock?db=1'],
+  ['rediss+cluster://user:secret@a:1,b:2', 'rediss+cluster://***@a:1,b:2'],
+  [
+    'redis+sentinel://u:secret@a,b/main/0?sentinel_username=s&sentinel_password=se@cr+et',
+    'redis+sentinel://***@a,b/main/0?sentinel_username=s&sentinel_password=***',
+  ],
   ['/run/redis@1/redis.sock', '/run/redis@1/redis.sock'],
 ])('%s is shown as %s', (url, shown) => {
   expect(withoutPassword(url)).toBe(shown);
