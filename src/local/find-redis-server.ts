@@ -65,11 +65,13 @@ export interface FindRedisServerOptions {
   readonly env: NodeJS.ProcessEnv;
   /** Private installations go here. Default: `orc/redis-server` in XDG_CACHE_HOME or `~/.cache`. */
   readonly cacheDir?: string | undefined;
+  /** Accepts this server only; it is then installed with apt or not at all. Default: whichever there is. */
+  readonly name?: 'redis-server' | 'valkey-server' | undefined;
   /** Is handed one line for people before each step that takes seconds or more. */
   readonly report: (message: string) => void;
 }
 
-type Search = Required<FindRedisServerOptions> & { readonly cacheDir: string };
+type Search = FindRedisServerOptions & { readonly cacheDir: string };
 
 /** No Redis server is here and none could be had; the message names the command to run. */
 export class RedisServerMissingError extends Error {
@@ -96,12 +98,14 @@ export class RedisServerMissingError extends Error {
 export async function findRedisServer({
   env,
   cacheDir = defaultCacheDir(env),
+  name,
   report,
 }: FindRedisServerOptions): Promise<RedisServer> {
   const causes: Error[] = [];
-  for (const step of [fromPath, fromCache, fromApt, fromPackageManager, fromBuild]) {
+  const steps = [fromPath, fromCache, fromApt, ...(name ? [] : [fromPackageManager, fromBuild])];
+  for (const step of steps) {
     try {
-      const server = await step({ env, cacheDir: resolve(cacheDir), report });
+      const server = await step({ env, cacheDir: resolve(cacheDir), name, report });
       if (server) return server;
     } catch (error) {
       causes.push(error instanceof Error ? error : new Error(String(error)));
@@ -110,23 +114,24 @@ export async function findRedisServer({
   throw new RedisServerMissingError(await remedy(env), causes);
 }
 
-async function fromPath({ env }: Search): Promise<RedisServer | undefined> {
-  const commands = await onPath(env, 'redis-server', 'valkey-server');
+async function fromPath({ env, name }: Search): Promise<RedisServer | undefined> {
+  const commands = await onPath(env, ...(name ? [name] : ['redis-server', 'valkey-server']));
   return firstUsable(commands.map((command) => ({ command, env, origin: 'path' })));
 }
 
-async function fromCache({ env, cacheDir }: Search): Promise<RedisServer | undefined> {
+async function fromCache(search: Search): Promise<RedisServer | undefined> {
+  const { cacheDir } = search;
   const entries = await readdir(cacheDir).catch(() => []);
   for (const entry of entries.filter((name) => !name.startsWith(WORKING_PREFIX))) {
     // One that does not run any more, for example after an upgrade of the system, is simply passed over.
-    const server = await cachedServer(join(cacheDir, entry), env).catch(() => undefined);
+    const server = await cachedServer(join(cacheDir, entry), search).catch(() => undefined);
     if (server) return server;
   }
   return undefined;
 }
 
 /** The server in one entry of the cache directory. */
-async function cachedServer(root: string, env: NodeJS.ProcessEnv): Promise<RedisServer | undefined> {
+async function cachedServer(root: string, { env, name }: Search): Promise<RedisServer | undefined> {
   const libraries = await Promise.all(
     ['usr/lib', 'lib'].map(async (path) => {
       const names = await readdir(join(root, path)).catch(() => []);
@@ -136,13 +141,16 @@ async function cachedServer(root: string, env: NodeJS.ProcessEnv): Promise<Redis
   );
   const libraryPath = libraries.flat().join(delimiter);
   const serverEnv = libraryPath ? { ...env, LD_LIBRARY_PATH: libraryPath } : env;
-  const commands = await executables(CACHED_SERVERS.map((path) => join(root, path)));
+  const commands = await executables(
+    CACHED_SERVERS.filter((path) => path.endsWith(name ?? '')).map((path) => join(root, path)),
+  );
   const origin = basename(root) === BUILD_VERSION ? 'download' : 'package';
   return firstUsable(commands.map((command) => ({ command, env: serverEnv, origin })));
 }
 
 /** Downloads the distribution's own package and unpacks it into the cache: no root, no service, no trace. */
-async function fromApt({ env, cacheDir, report }: Search): Promise<RedisServer | undefined> {
+async function fromApt(search: Search): Promise<RedisServer | undefined> {
+  const { env, cacheDir, report } = search;
   const [[aptGet], [dpkgDeb]] = [await onPath(env, 'apt-get'), await onPath(env, 'dpkg-deb')];
   if (!aptGet || !dpkgDeb) return undefined;
 
@@ -151,22 +159,22 @@ async function fromApt({ env, cacheDir, report }: Search): Promise<RedisServer |
   await removeAbandoned(cacheDir);
   const work = await mkdtemp(join(cacheDir, WORKING_PREFIX));
   try {
-    const archives = await downloadPackages(aptGet, work, env);
+    const archives = await downloadPackages(aptGet, work, search);
     const root = join(work, 'root');
     for (const archive of archives) await run(dpkgDeb, ['--extract', archive, root], env);
-    if (!(await cachedServer(root, env))) throw new Error('apt-get: the packages hold no Redis server');
+    if (!(await cachedServer(root, search))) throw new Error('apt-get: the packages hold no Redis server');
 
     // A name of its own per installation, so that a process installing at the same time is not disturbed.
     const installed = join(cacheDir, basename(work).replace(WORKING_PREFIX, 'apt-'));
     await rename(root, installed);
-    return await cachedServer(installed, env);
+    return await cachedServer(installed, search);
   } finally {
     await rm(work, { recursive: true, force: true });
   }
 }
 
 /** @returns the downloaded archives: the server and those of its dependencies that the system lacks */
-async function downloadPackages(aptGet: string, work: string, env: NodeJS.ProcessEnv): Promise<string[]> {
+async function downloadPackages(aptGet: string, work: string, { env, name }: Search): Promise<string[]> {
   const archives = join(work, 'archives');
   const lists = join(work, 'lists');
   const config = join(work, 'apt.conf');
@@ -190,13 +198,16 @@ async function downloadPackages(aptGet: string, work: string, env: NodeJS.Proces
   const apt = (...args: string[]) => run(aptGet, [...options, ...args], { ...env, LC_ALL: 'C' });
 
   const download = (...listOptions: string[]) =>
-    firstSuccess(APT_PACKAGES, async (packages) => {
-      // Reinstalling makes apt fetch the named packages even if the system has one of them already.
-      const args = ['install', '--download-only', '--no-install-recommends', '--reinstall', ...packages];
-      await apt(...listOptions, ...args);
-      const names = (await readdir(archives)).filter((name) => name.endsWith('.deb'));
-      return names.map((name) => join(archives, name));
-    });
+    firstSuccess(
+      APT_PACKAGES.filter(([server]) => server.endsWith(name ?? '')),
+      async (packages) => {
+        // Reinstalling makes apt fetch the named packages even if the system has one of them already.
+        const args = ['install', '--download-only', '--no-install-recommends', '--reinstall', ...packages];
+        await apt(...listOptions, ...args);
+        const names = (await readdir(archives)).filter((name) => name.endsWith('.deb'));
+        return names.map((name) => join(archives, name));
+      },
+    );
 
   try {
     return await download();
@@ -232,7 +243,8 @@ async function fromPackageManager(search: Search): Promise<RedisServer | undefin
  * Lets redis-memory-server download the source of Redis and compile it, by its install script: called as a
  * library it would print, hold a lock as long as this process lives, and could not be stopped.
  */
-async function fromBuild({ env, cacheDir, report }: Search): Promise<RedisServer | undefined> {
+async function fromBuild(search: Search): Promise<RedisServer | undefined> {
+  const { env, cacheDir, report } = search;
   for (const tool of ['make', 'cc']) {
     if ((await onPath(env, tool)).length === 0) throw new Error(`build: \`${tool}\` is not on the PATH`);
   }
@@ -245,7 +257,7 @@ async function fromBuild({ env, cacheDir, report }: Search): Promise<RedisServer
     npm_config_strict_ssl: 'true',
   };
   await run(process.execPath, [script], { ...env, ...settings }, BUILD_TIMEOUT_MS);
-  return cachedServer(join(cacheDir, BUILD_VERSION), env);
+  return cachedServer(join(cacheDir, BUILD_VERSION), search);
 }
 
 /** @throws when there are candidates and none of them runs, or only one that is too old */
