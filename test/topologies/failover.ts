@@ -1,5 +1,7 @@
 import { setTimeout as pause } from 'node:timers/promises';
-import { expect } from 'vitest';
+import { expect, onTestFinished } from 'vitest';
+import { connect } from '../../src/store/connect.ts';
+import { createStore, type Store } from '../../src/store/store.ts';
 import { postTrigger } from '../support/http.ts';
 import type { Installation, Writer } from './installation.ts';
 
@@ -104,14 +106,23 @@ async function send(origin: string, { slug, key }: Writer): Promise<Answer> {
   return { sentAt, answeredAt, status, runId: status === 202 ? String(body['runId']) : undefined };
 }
 
+/** What an installation has in Redis; closed with the test. */
+export function openStore({ env }: Installation): Store {
+  const redis = connect(String(env['REDIS_URL']), 'patient', () => undefined);
+  const store = createStore(redis, String(env['REDIS_PREFIX']), () => undefined);
+  onTestFinished(() => store.close());
+  return store;
+}
+
 /** Waits until each run that Redis knows has ended. */
 async function accountFor(
-  { store }: Installation,
+  installation: Installation,
   writer: Writer,
   accepted: Answer[],
   linesBefore: number,
   failedAt: number,
 ): Promise<Pick<FailoverFigures, 'lost' | 'forgotten' | 'repeated'>> {
+  const store = openStore(installation);
   const runs = new Map<string, string>();
   await expect
     .poll(async () => {

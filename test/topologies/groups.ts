@@ -17,22 +17,25 @@ const SLOTS = 16_384;
 
 export interface SentinelGroup extends Group {
   sentinels: RedisNode[];
+  /** The one that is a replica at first. */
+  replica: RedisNode;
 }
 
 /** A master, a replica and three Sentinels, two of whom have to agree. */
 export async function startSentinelGroup(
-  options: NodeOptions & { sentinelConfig?: string[]; replicaConfig?: string[] } = {},
+  options: { redis?: NodeOptions; sentinel?: NodeOptions } = {},
 ): Promise<SentinelGroup> {
-  const { config = [], sentinelConfig = [], replicaConfig = [], ...common } = options;
-  const master = await RedisNode.startRedis({ ...common, config: [...config, ...replicaConfig] });
+  const { config = [], ...redis } = options.redis ?? {};
+  const { config: sentinelConfig = [], ...sentinel } = options.sentinel ?? {};
+  const master = await RedisNode.startRedis({ ...redis, config });
   const replica = await RedisNode.startRedis({
-    ...common,
-    config: [...config, ...replicaConfig, `replicaof 127.0.0.1 ${master.port}`],
+    ...redis,
+    config: [...config, `replicaof 127.0.0.1 ${master.port}`],
   });
   const sentinels = await Promise.all(
     [0, 1, 2].map(() =>
       RedisNode.startSentinel({
-        ...common,
+        ...sentinel,
         config: [
           `sentinel monitor ${MASTER_NAME} 127.0.0.1 ${master.port} 2`,
           `sentinel down-after-milliseconds ${MASTER_NAME} ${DOWN_AFTER_MS}`,
@@ -43,9 +46,9 @@ export async function startSentinelGroup(
     ),
   );
   await untilReplicating(replica);
-  for (const sentinel of sentinels) {
+  for (const each of sentinels) {
     await vi.waitFor(async () => {
-      const known = fieldsOf(await sentinel.command('SENTINEL', 'MASTER', MASTER_NAME));
+      const known = fieldsOf(await each.command('SENTINEL', 'MASTER', MASTER_NAME));
       expect(known).toMatchObject({ 'num-slaves': '1', 'num-other-sentinels': '2', flags: 'master' });
     }, WAIT);
   }
@@ -55,6 +58,7 @@ export async function startSentinelGroup(
   return {
     url: `redis+sentinel://${hosts}/${MASTER_NAME}`,
     sentinels,
+    replica,
     master: async () => {
       const address = await last?.command('SENTINEL', 'GET-MASTER-ADDR-BY-NAME', MASTER_NAME);
       return String(address).endsWith(`,${master.port}`) ? master : replica;

@@ -3,8 +3,6 @@ import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, expect, onTestFinished } from 'vitest';
-import { connect } from '../../src/store/connect.ts';
-import { createStore, type Store } from '../../src/store/store.ts';
 import { type OrcProcess, runOrc, startApiProcess, startWorkerProcess } from '../support/orc-process.ts';
 
 /** An API process and a worker process at a Redis, as in production, and what a test needs to look at them. */
@@ -12,7 +10,6 @@ export interface Installation {
   env: NodeJS.ProcessEnv;
   api: OrcProcess & { url: string };
   worker: OrcProcess;
-  store: Store;
   /** Runs `orc …`, which has to succeed; returns what it printed. */
   orc(...args: string[]): Promise<string>;
   /** Creates an automation whose runs append lines to a file with shell commands; returns its key and the file. */
@@ -32,10 +29,8 @@ export interface Writer {
  */
 export async function openInstallation(env: NodeJS.ProcessEnv): Promise<Installation> {
   const [api, worker] = await Promise.all([startApiProcess(env), startWorkerProcess(env)]);
-  const redis = connect(String(env['REDIS_URL']), 'patient', () => undefined);
-  const store = createStore(redis, String(env['REDIS_PREFIX']), () => undefined);
   onTestFinished(async () => {
-    await Promise.all([api.stop(), worker.stop(), store.close()]);
+    await Promise.all([api.stop(), worker.stop()]);
   });
   const orc = async (...args: string[]) => {
     const { code, stdout, stderr } = await runOrc(args, { env });
@@ -46,7 +41,6 @@ export async function openInstallation(env: NodeJS.ProcessEnv): Promise<Installa
     env,
     api,
     worker,
-    store,
     orc,
     createWriter: async (slug, options, code) => {
       const file = join(folder, `${slug}-${randomUUID()}`);

@@ -66,7 +66,12 @@ export class RedisNode {
     const directory = await mkdtemp(join(tmpdir(), 'orc-node-'));
     const port = await freePort();
     const ports = options.port === 'tls' ? ['port 0', `tls-port ${port}`] : [`port ${port}`];
-    const lines = [...ports, 'bind 127.0.0.1', `dir ${directory}`, 'unixsocket redis.sock'];
+    const lines = [
+      ...ports,
+      'bind 127.0.0.1',
+      `dir ${directory}`,
+      `unixsocket ${join(directory, 'redis.sock')}`,
+    ];
     const file = join(directory, 'redis.conf');
     await writeFile(file, `${[...lines, ...(options.config ?? [])].join('\n')}\n`);
     const child = spawn(server.command, [file, ...args], {

@@ -1,13 +1,15 @@
-import { expect, test } from 'vitest';
+import { expect, onTestFinished, test } from 'vitest';
+import { getHealth, postTrigger } from '../support/http.ts';
+import { runOrc } from '../support/orc-process.ts';
 import { checkCore } from './core.ts';
-import { checkFailover } from './failover.ts';
+import { checkFailover, openStore } from './failover.ts';
 import { startSentinelGroup } from './groups.ts';
-import { openInstallation } from './installation.ts';
+import { openInstallation, untilSucceeded } from './installation.ts';
 
 const PREFIX = 'by-sentinel';
 
-async function open() {
-  const group = await startSentinelGroup();
+async function open(config: string[] = []) {
+  const group = await startSentinelGroup({ redis: { config } });
   return { group, installation: await openInstallation({ REDIS_URL: group.url, REDIS_PREFIX: PREFIX }) };
 }
 
@@ -31,4 +33,64 @@ test('the replica goes on when the master falls silent', async () => {
   const master = await group.master();
   await checkFailover('sentinel, master frozen', installation, () => master.freeze());
   expect(await group.master()).not.toBe(master);
+});
+
+test('what the replica had not received is lost with its master, and nothing else', async () => {
+  const { group, installation } = await open();
+  const { api, worker } = installation;
+  const { key } = await installation.createWriter('work', [], 'true');
+  const accept = async () => {
+    const { status, body } = await postTrigger(api.url, 'work', key);
+    return status === 202 ? String(body['runId']) : undefined;
+  };
+  worker.child.kill('SIGSTOP');
+  onTestFinished(() => void worker.child.kill('SIGCONT'));
+  const received = await accept();
+  const master = await group.master();
+  await expect
+    .poll(() => group.replica.command('DBSIZE'), { timeout: 5000 })
+    .toBe(await master.command('DBSIZE'));
+
+  group.replica.freeze();
+  const unreceived = [await accept(), await accept(), await accept()];
+  expect(unreceived).not.toContain(undefined);
+  await master.kill();
+  group.replica.thaw();
+  let after: string | undefined;
+  await expect.poll(async () => (after ??= await accept()), { timeout: 20_000, interval: 50 }).toBeDefined();
+
+  worker.child.kill('SIGCONT');
+  await untilSucceeded(installation, received);
+  await untilSucceeded(installation, after);
+  const store = openStore(installation);
+  for (const runId of unreceived) expect(await store.runs.get(String(runId))).toBeUndefined();
+});
+
+test('with min-replicas-to-write, a master without its replica accepts nothing until that is back', async () => {
+  const { group, installation } = await open(['min-replicas-to-write 1', 'min-replicas-max-lag 2']);
+  const { key } = await installation.createWriter('work', [], 'true');
+  const send = () => postTrigger(installation.api.url, 'work', key);
+  expect((await send()).status).toBe(202);
+  group.replica.freeze();
+  await expect.poll(async () => (await send()).status, { timeout: 10_000, interval: 50 }).toBe(503);
+  await expect.poll(async () => (await getHealth(installation.api.url)).status, { timeout: 5000 }).toBe(503);
+  expect((await send()).body).toMatchObject({ statusCode: 503, error: 'queue_unavailable' });
+  group.replica.thaw();
+  await expect.poll(async () => (await send()).status, { timeout: 20_000, interval: 50 }).toBe(202);
+});
+
+test('a master that no Sentinel knows, and Sentinels that are away, are one clear error each', async () => {
+  const { url, sentinels } = await startSentinelGroup();
+  const unknown = await runOrc(['runs', 'list'], { env: { REDIS_URL: url.replace('mymaster', 'other') } });
+  expect(unknown).toMatchObject({ code: 1, stdout: '' });
+  expect(unknown.stderr).toMatch(
+    /^orc: Redis at redis\+sentinel:\S+\/other cannot be used: no Sentinel knows a master named other\. Check that the Sentinels .*\n$/,
+  );
+  const [first, ...others] = sentinels;
+  first?.freeze();
+  await Promise.all(others.map((sentinel) => sentinel.kill()));
+  const started = performance.now();
+  const away = await runOrc(['runs', 'list'], { env: { REDIS_URL: url } });
+  expect(performance.now() - started).toBeLessThan(6000);
+  expect(away.stderr).toMatch(/^orc: Redis at \S+ cannot be used: All sentinels are unreachable.*\n$/);
 });
