@@ -1,7 +1,7 @@
+import type { Redis } from 'ioredis';
 import { beforeEach, describe, expect, onTestFinished, test } from 'vitest';
-import type { RunOutcome } from '../../src/core/run.ts';
 import { connect } from '../../src/store/connect.ts';
-import { CANCELLED, SHUTTING_DOWN } from '../../src/store/consumer.ts';
+import { SHUTTING_DOWN } from '../../src/store/consumer.ts';
 import { newRunId } from '../../src/store/runs.ts';
 import { createStore } from '../../src/store/store.ts';
 import { openPrivateRedis } from '../support/private-redis.ts';
@@ -262,32 +262,10 @@ test('runs are taken again, without a restart, when Redis comes back', async () 
   await attempts.untilStarted(before, after);
 });
 
-test('a run in progress can be cancelled, which is final, whatever attempts are left', async () => {
-  const automation = await createTriggered(store, 'unwanted', { attempts: 3 });
-  const attempts: unknown[] = [];
-  const consumer = startConsumer(store, async (_, signal) => {
-    await new Promise((resolve) => signal.addEventListener('abort', resolve));
-    attempts.push(signal.reason);
-    const outcome: RunOutcome = {
-      status: 'cancelled',
-      reason: 'cancelled_by_operator',
-      message: 'cancelled',
-    };
-    return { outcome, mayRetry: false };
-  });
-  const runId = await acceptRun(store, automation);
-  expect(consumer.cancel(runId)).toBe(false);
-  await expect.poll(() => consumer.cancel(runId)).toBe(true);
-  await untilStatus(store, runId, 'cancelled');
-  expect(attempts).toEqual([CANCELLED]);
-  expect((await store.runs.get(runId))?.outcome?.reason).toBe('cancelled_by_operator');
-  expect(consumer.cancel(runId)).toBe(false);
-});
-
 test('an answer of Redis that comes late, with a run, is no reason to count that run as lost', async () => {
   await privateRedis.stop();
   await privateRedis.start();
-  const redis = connect(privateRedis.url, 'patient', () => undefined);
+  const redis = connect(privateRedis.url, 'patient', () => undefined) as Redis;
   const other = createStore(redis, newPrefix(), () => undefined);
   onTestFinished(() => other.close());
   const automation = await createTriggered(other, 'late');
