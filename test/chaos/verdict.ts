@@ -1,0 +1,296 @@
+import { isTerminal, type Run } from '../../src/core/run.ts';
+import {
+  type AttemptRecord,
+  type ChaosAutomation,
+  type FinalRuns,
+  type History,
+  type Incident,
+  type Mark,
+  type Operation,
+  promisedRun,
+} from './history.ts';
+
+/**
+ * Whether a command that outlived its worker may still run when its run is repeated, in an automation whose runs
+ * exclude each other. Such overlaps are counted in any case.
+ */
+const MAY_ORPHANS_OVERLAP = true;
+
+/** Two acceptances closer than this have no order that a caller could know, in milliseconds. */
+const ORDER_MS = 5;
+
+/** An attempt that a worker had ended longer ago than this when it died was safely recorded, in milliseconds. */
+const RECORDED_MS = 5000;
+
+export interface Evidence {
+  history: History;
+  automations: ReadonlyMap<string, ChaosAutomation>;
+  /** All runs in Redis at the end, however they came there. */
+  runs: FinalRuns;
+  /** What commands noted, in order. */
+  commandMarks: readonly Mark[];
+}
+
+export type DuplicateCause = 'worker killed' | 'worker frozen' | 'lock lost';
+
+export interface Verdict {
+  violations: Incident[];
+  /** Executions that repeated one which a dead worker had begun. */
+  duplicates: Record<DuplicateCause, number>;
+  /** Executions of exclusive automations during which a dead worker's command still ran. */
+  orphanOverlaps: number;
+  executions: number;
+  /** Runs of requests whose senders do not know. */
+  uncertainRuns: number;
+  /** Runs that ended because their worker died, and how many of them had never been executed. */
+  givenUp: { runs: number; neverExecuted: number };
+}
+
+/** Holds everything that was seen against what orc promises. */
+export function judge(evidence: Evidence): Verdict {
+  const { history, runs, commandMarks } = evidence;
+  const violations: Incident[] = [...history.incidents];
+  const marks = [...history.deliveries, ...commandMarks];
+  const executions = executionsByRun(marks);
+  const orphans = { overlaps: 0 };
+  violations.push(
+    ...judgeAnswers(history),
+    ...judgePromises(history, runs),
+    ...judgeRuns(evidence, executions),
+    ...judgePayloads(evidence),
+  );
+  const duplicates: Verdict['duplicates'] = { 'worker killed': 0, 'worker frozen': 0, 'lock lost': 0 };
+  violations.push(...judgeDuplicates(evidence, executions, duplicates));
+  for (const { slug, isExclusive } of evidence.automations.values()) {
+    if (!isExclusive) continue;
+    const own = marks.filter((mark) => mark.slug === slug);
+    violations.push(...judgeOverlaps(evidence, own, orphans), ...judgeOrder(history, own));
+  }
+  const givenUp = [...runs.values()].filter(({ outcome }) => outcome?.reason === 'worker_lost');
+  return {
+    violations,
+    duplicates,
+    givenUp: {
+      runs: givenUp.length,
+      neverExecuted: givenUp.filter(({ id }) => !executions.has(id)).length,
+    },
+    orphanOverlaps: orphans.overlaps,
+    executions: [...executions.values()].reduce((sum, { size }) => sum + size, 0),
+    uncertainRuns: [...runs.values()].filter(({ id, requestId }) => {
+      const operation = history.operationOfRequest.get(requestId);
+      return operation && promisedRun(operation) !== id;
+    }).length,
+  };
+}
+
+function executionsByRun(marks: readonly Mark[]): Map<string, Set<string>> {
+  const executions = new Map<string, Set<string>>();
+  for (const { runId, execution } of marks) {
+    const known = executions.get(runId);
+    if (known) known.add(execution);
+    else executions.set(runId, new Set([execution]));
+  }
+  return executions;
+}
+
+/** Each answer by itself, and all answers to one idempotency key. */
+function judgeAnswers({ operations }: History): Incident[] {
+  const violations: Incident[] = [];
+  for (const { requests, id } of operations) {
+    const promised = new Set<string>();
+    for (const { answer } of requests) {
+      if (answer?.kind === 'accepted') promised.add(answer.runId);
+      if (answer?.kind === 'unexpected') {
+        const message = `operation ${id} was answered ${answer.statusCode} ${answer.body}`;
+        violations.push({ kind: 'unexpected answer', message });
+      }
+    }
+    if (promised.size < 2) continue;
+    const [runId = ''] = promised;
+    const message = `operation ${id} was promised ${[...promised].join(' and ')}`;
+    violations.push({ kind: 'one key, several runs', message, runId });
+  }
+  return violations;
+}
+
+/** Every 202 has its run, and that has ended. */
+function judgePromises({ operations, terminal }: History, runs: FinalRuns): Incident[] {
+  const violations: Incident[] = [];
+  for (const operation of operations) {
+    const runId = promisedRun(operation);
+    // One that had ended may have been deleted since, when its time was over.
+    if (runId === undefined || runs.has(runId) || terminal.has(runId)) continue;
+    violations.push({ kind: 'lost', message: `${operation.slug}: answered 202, and gone`, runId });
+  }
+  for (const { id, status, automation } of runs.values()) {
+    if (isTerminal(status)) continue;
+    violations.push({ kind: 'stuck', message: `${automation}: still ${status}`, runId: id });
+  }
+  return violations;
+}
+
+/** Every run and every execution goes back to a request, and one request, or one key, has one run. */
+function judgeRuns(
+  { history, automations, runs }: Evidence,
+  executions: Map<string, Set<string>>,
+): Incident[] {
+  const violations: Incident[] = [];
+  const runOf = new Map<Operation, string>();
+  for (const run of runs.values()) {
+    const runId = run.id;
+    const operation = history.operationOfRequest.get(run.requestId);
+    if (!operation) {
+      violations.push({ kind: 'unknown run', message: 'no request asked for it', runId });
+      continue;
+    }
+    const other = runOf.get(operation) ?? promisedRun(operation);
+    if (other !== undefined && other !== runId) {
+      violations.push({
+        kind: 'enqueued twice',
+        message: `operation ${operation.id} also has ${other}`,
+        runId,
+      });
+    }
+    runOf.set(operation, runId);
+    violations.push(
+      ...judgeRequest(run, operation),
+      ...judgeOutcome(run, automations.get(operation.slug), executions.get(runId)?.size ?? 0),
+    );
+  }
+  for (const runId of executions.keys()) {
+    if (runs.has(runId) || history.terminal.has(runId)) continue;
+    violations.push({ kind: 'unknown execution', message: 'there is no such run', runId });
+  }
+  return violations;
+}
+
+/** What was refused, or never sent, has no run. */
+function judgeRequest({ id: runId, requestId }: Run, { requests }: Operation): Incident[] {
+  const kind = requests.find(({ id }) => id === requestId)?.answer?.kind;
+  if (kind !== 'refused' && kind !== 'unsent') return [];
+  const message = `the request ${requestId} was ${kind}, and has a run`;
+  return [{ kind: 'refused, yet enqueued', message, runId }];
+}
+
+function judgeOutcome(
+  { id: runId, status, outcome }: Run,
+  automation: ChaosAutomation | undefined,
+  executions: number,
+): Incident[] {
+  if (status === 'succeeded') {
+    if (executions > 0) return [];
+    return [{ kind: 'never executed', message: 'it succeeded, and was never executed', runId }];
+  }
+  if (!isTerminal(status)) return [];
+  // A run that must not be repeated ends so, and one whose workers died too often.
+  const isGivenUp = status === 'failed' && outcome?.reason === 'worker_lost';
+  const isAllowed = automation?.onWorkerLoss === 'fail' || /^\d+ workers died/.test(outcome?.message ?? '');
+  if (isGivenUp && isAllowed) return [];
+  const message = `what it does never fails, but it ended as ${status}: ${outcome?.message}`;
+  return [{ kind: 'wrong outcome', message, runId }];
+}
+
+/** What is delivered is what was sent. */
+function judgePayloads({ history, runs }: Evidence): Incident[] {
+  const violations: Incident[] = [];
+  for (const { runId, payload } of history.deliveries) {
+    const operation = history.operationOfRequest.get(runs.get(runId)?.requestId ?? '');
+    if (payload === undefined || !operation || operation.payload === payload) continue;
+    violations.push({ kind: 'wrong payload', message: `delivered ${payload}`, runId });
+  }
+  return violations;
+}
+
+/** A run is executed again only when the worker that executed it died, and never when its automation forbids it. */
+function judgeDuplicates(
+  { history, automations, runs }: Evidence,
+  executions: Map<string, Set<string>>,
+  duplicates: Verdict['duplicates'],
+): Incident[] {
+  const violations: Incident[] = [];
+  for (const [runId, { size }] of executions) {
+    const automation = automations.get(runs.get(runId)?.automation ?? '');
+    const surplus = size - (automation?.executions ?? size);
+    if (surplus <= 0) continue;
+    const message = `${automation?.slug}: ${size} executions`;
+    if (automation?.onWorkerLoss === 'fail') {
+      violations.push({ kind: 'repeated in spite of --on-worker-loss fail', message, runId });
+    }
+    const causes = causesOfRepetition(history, runId, size);
+    for (const cause of causes.slice(0, surplus)) duplicates[cause] += 1;
+    if (causes.length < surplus) violations.push({ kind: 'repeated without a cause', message, runId });
+  }
+  return violations;
+}
+
+/** Why a run was taken again, once for each attempt whose worker did not live to record it. */
+function causesOfRepetition(history: History, runId: string, executions: number): DuplicateCause[] {
+  const records = history.attempts.get(runId) ?? [];
+  const causes = records.flatMap((record) => causeOfLoss(history, record) ?? []);
+  // A worker that is killed may take what it says about its latest attempt with it.
+  const unsaid = Math.max(0, executions - records.length);
+  const hasKilled = history.faults.some(({ kind }) => kind === 'worker killed');
+  return hasKilled ? [...causes, ...Array<DuplicateCause>(unsaid).fill('worker killed')] : causes;
+}
+
+function causeOfLoss({ faults }: History, record: AttemptRecord): DuplicateCause | undefined {
+  if (record.isLockLost) return 'lock lost';
+  const endedAt = record.endedAt ?? Number.POSITIVE_INFINITY;
+  const fault = faults.find(
+    ({ kind, parts, startedAt }) =>
+      (kind === 'worker killed' || (kind === 'worker frozen' && startedAt >= record.startedAt)) &&
+      parts.includes(record.worker) &&
+      endedAt >= startedAt - RECORDED_MS,
+  );
+  return fault?.kind === 'worker killed' || fault?.kind === 'worker frozen' ? fault.kind : undefined;
+}
+
+/** No sign of an execution comes after another one of the same automation has begun. */
+function judgeOverlaps(
+  { history }: Evidence,
+  marks: readonly Mark[],
+  orphans: { overlaps: number },
+): Incident[] {
+  const violations: Incident[] = [];
+  const seen = new Set<string>();
+  let latest: Mark | undefined;
+  for (const mark of marks) {
+    if (mark.sign === 'start') latest = mark;
+    const isSame = latest?.runId === mark.runId && latest.execution === mark.execution;
+    if (!latest || isSame) continue;
+    const pair = `${mark.runId} ${mark.execution} during ${latest.runId} ${latest.execution}`;
+    if (seen.has(pair)) continue;
+    seen.add(pair);
+    const isOrphan = (history.attempts.get(mark.runId) ?? []).some((record) => causeOfLoss(history, record));
+    if (isOrphan) orphans.overlaps += 1;
+    if (isOrphan && MAY_ORPHANS_OVERLAP) continue;
+    violations.push({ kind: 'two at once', message: `${mark.slug}: ${pair}`, runId: mark.runId });
+  }
+  return violations;
+}
+
+/** Of two runs of which one was accepted before the other was asked for, that one begins first. */
+function judgeOrder({ operations }: History, marks: readonly Mark[]): Incident[] {
+  const times = new Map<string, { sentAt: number; acceptedAt: number }>();
+  for (const { requests } of operations) {
+    const sentAt = requests[0]?.sentAt ?? 0;
+    const accepted = requests.filter(({ answer }) => answer?.kind === 'accepted');
+    const acceptedAt = Math.min(...accepted.map(({ answeredAt }) => answeredAt ?? Number.POSITIVE_INFINITY));
+    for (const { answer } of accepted) {
+      if (answer?.kind === 'accepted') times.set(answer.runId, { sentAt, acceptedAt });
+    }
+  }
+  const begun = [...new Set(marks.map(({ runId }) => runId))];
+  const violations: Incident[] = [];
+  let earliest = { runId: '', acceptedAt: Number.POSITIVE_INFINITY };
+  for (const runId of begun.reverse()) {
+    const time = times.get(runId);
+    if (!time) continue;
+    if (earliest.acceptedAt + ORDER_MS < time.sentAt) {
+      const message = `it began before ${earliest.runId}, which was accepted ${time.sentAt - earliest.acceptedAt} ms before it was asked for`;
+      violations.push({ kind: 'out of order', message, runId });
+    }
+    if (time.acceptedAt < earliest.acceptedAt) earliest = { runId, acceptedAt: time.acceptedAt };
+  }
+  return violations;
+}
