@@ -21,7 +21,7 @@ import { RedisProxy } from './redis-proxy.ts';
 const PREFIX = 'chaos';
 const APIS = 2;
 const WORKERS = 3;
-const CONNECT_DEADLINE_MS = 5000;
+const START_DEADLINE_MS = 5000;
 
 /** Runs read at the same time at the end. */
 const PARALLEL = 64;
@@ -80,7 +80,7 @@ export class Stage {
     const store = createStore(connection, PREFIX, () => undefined);
     this.#store = store;
     this.#closers.push(() => store.close());
-    await ready(store);
+    await until(() => connection.status === 'ready', 'Redis does not answer');
     const receiver = await Receiver.listen(this.history, new Chance(seed + 1));
     this.#closers.push(() => receiver.close());
     this.#automations = await createAutomations(store, receiver, this.marksFile);
@@ -234,6 +234,8 @@ export class Stage {
       );
     }
     await Promise.all([...this.apis.map(({ part }) => part), ...this.workers].map((part) => part.start()));
+    // A process is ready before the line of its log that says where it listens is read.
+    await until(() => this.apis.every(({ url }) => url !== ''), 'the API processes do not listen');
   }
 
   async #endParts(): Promise<void> {
@@ -248,8 +250,8 @@ function opened<T>(part: T | undefined): T {
   return part;
 }
 
-async function ready({ redis }: Store): Promise<void> {
-  for (const endsAt = Date.now() + CONNECT_DEADLINE_MS; redis.status !== 'ready'; await sleep(10)) {
-    if (Date.now() > endsAt) throw new Error(`Redis does not answer at ${redis.options.host}`);
+async function until(condition: () => boolean, message: string): Promise<void> {
+  for (const endsAt = Date.now() + START_DEADLINE_MS; !condition(); await sleep(10)) {
+    if (Date.now() > endsAt) throw new Error(message);
   }
 }

@@ -1,0 +1,180 @@
+import { expect, test } from 'vitest';
+import type { Run } from '../../src/core/run.ts';
+import { type Answer, type ChaosAutomation, History, type Mark } from './history.ts';
+import { type Evidence, judge } from './verdict.ts';
+
+const AUTOMATION: ChaosAutomation = {
+  slug: 'work',
+  onWorkerLoss: 'rerun',
+  action: 'http',
+  executions: 1,
+  isExclusive: true,
+};
+
+function accepted(runId: string): Answer {
+  return { kind: 'accepted', runId, status: 'queued', isReplay: false };
+}
+
+/** A run as it is after one request and one execution without any trouble, and all the evidence of it. */
+function evidence(changes: Partial<ChaosAutomation> = {}) {
+  const history = new History();
+  const runs = new Map<string, Run>();
+  const commandMarks: Mark[] = [];
+  const automation = { ...AUTOMATION, ...changes };
+  const all: Evidence = { history, runs, commandMarks, automations: new Map([['work', automation]]) };
+  const mark = (runId: string, execution: string, sign: Mark['sign'], payload?: string) =>
+    history.deliveries.push({
+      slug: 'work',
+      runId,
+      execution,
+      sign,
+      ...(payload !== undefined && { payload }),
+    });
+  const send = (answer: Answer, operation = history.newOperation('work', 'test')) => {
+    const request = history.newRequest(operation, 'api-1');
+    history.answered(request, answer);
+    return { operation, request };
+  };
+  const store = (runId: string, requestId: string, run: Partial<Run> = {}) =>
+    runs.set(runId, {
+      id: runId,
+      automation: 'work',
+      status: 'succeeded',
+      acceptedAt: new Date(),
+      attempt: 1,
+      maxAttempts: 1,
+      requestId,
+      payloadBytes: 2,
+      ...run,
+    });
+  const execute = (runId: string, execution: string, payload?: string) => {
+    mark(runId, execution, 'start', payload);
+    mark(runId, execution, 'end');
+  };
+  const { operation, request } = send(accepted('run_1'));
+  store('run_1', request.id);
+  execute('run_1', 'delivery 1', operation.payload);
+  const kinds = () => judge(all).violations.map(({ kind }) => kind);
+  return { history, runs, operation, request, all, mark, send, store, execute, kinds };
+}
+
+test('a run that was accepted, executed once and succeeded is no violation', () => {
+  expect(evidence().kinds()).toEqual([]);
+});
+
+test('a 202 whose run is gone is a lost run', () => {
+  const { send, kinds } = evidence();
+  send(accepted('run_2'));
+  expect(kinds()).toEqual(['lost']);
+});
+
+test('a run that has not ended is stuck', () => {
+  const { store, request, kinds } = evidence();
+  store('run_1', request.id, { status: 'running' });
+  expect(kinds()).toEqual(['stuck']);
+});
+
+test('a run that succeeded and was never executed is found', () => {
+  const { send, store, kinds } = evidence();
+  store('run_2', send(accepted('run_2')).request.id);
+  expect(kinds()).toEqual(['never executed']);
+});
+
+test('two runs of one request are found, whether it was accepted or uncertain', () => {
+  const { send, store, execute, request, kinds } = evidence();
+  store('run_2', request.id);
+  execute('run_2', 'delivery 2');
+  const uncertain = send({ kind: 'uncertain', reason: 'cut' });
+  for (const runId of ['run_3', 'run_4']) {
+    store(runId, uncertain.request.id);
+    execute(runId, `delivery of ${runId}`);
+  }
+  expect(kinds()).toEqual(['enqueued twice', 'enqueued twice']);
+});
+
+test('two runs promised for one idempotency key are found', () => {
+  const { send, operation, kinds } = evidence();
+  send(accepted('run_2'), operation);
+  expect(kinds()).toEqual(['one key, several runs']);
+});
+
+test.each(['refused', 'unsent'] as const)('a run of a request that was %s is found', (kind) => {
+  const { send, store, execute, kinds } = evidence();
+  const answer: Answer = kind === 'refused' ? { kind, error: 'queue_unavailable' } : { kind };
+  store('run_2', send(answer).request.id);
+  execute('run_2', 'delivery 2');
+  expect(kinds()).toEqual(['refused, yet enqueued']);
+});
+
+test('a run, and an execution, that nobody asked for are found', () => {
+  const { store, execute, kinds } = evidence();
+  store('run_2', 'nobody');
+  execute('run_2', 'delivery 2');
+  execute('run_3', 'delivery 3');
+  expect(kinds()).toEqual(['unknown run', 'unknown execution']);
+});
+
+test('a second execution is a violation unless the worker of the first one died', () => {
+  const { history, execute, kinds, all } = evidence();
+  history.attemptStarted('run_1', 'worker-1#1');
+  history.attemptStarted('run_1', 'worker-2#1');
+  execute('run_1', 'delivery 2');
+  expect(kinds()).toEqual(['repeated without a cause']);
+  history.faultStarted('worker killed', 'test', ['worker-1#2']);
+  expect(kinds()).toEqual(['repeated without a cause']);
+  history.faultStarted('worker killed', 'test', ['worker-1#1']);
+  expect(judge(all)).toMatchObject({ violations: [], duplicates: { 'worker killed': 1 } });
+});
+
+test('with --on-worker-loss fail a second execution is a violation even when the worker died', () => {
+  const { history, execute, kinds } = evidence({ onWorkerLoss: 'fail' });
+  history.attemptStarted('run_1', 'worker-1#1');
+  history.attemptStarted('run_1', 'worker-2#1');
+  history.faultStarted('worker killed', 'test', ['worker-1#1']);
+  execute('run_1', 'delivery 2');
+  expect(kinds()).toEqual(['repeated in spite of --on-worker-loss fail']);
+});
+
+test('a run that still executes while the next one of its lane does is found', () => {
+  const { send, store, mark, kinds } = evidence();
+  for (const runId of ['run_2', 'run_3']) store(runId, send(accepted(runId)).request.id);
+  mark('run_2', 'delivery 2', 'start');
+  mark('run_3', 'delivery 3', 'start');
+  mark('run_2', 'delivery 2', 'end');
+  mark('run_3', 'delivery 3', 'end');
+  expect(kinds()).toEqual(['two at once']);
+});
+
+test('a run that begins before one that was accepted earlier is found', () => {
+  const { send, store, execute, kinds } = evidence();
+  const [second, third] = ['run_2', 'run_3'].map((runId) => {
+    const { request } = send(accepted(runId));
+    store(runId, request.id);
+    return request;
+  });
+  if (!second || !third) throw new Error('unreachable');
+  second.answeredAt = Date.now() + 1000;
+  third.sentAt = Date.now() + 2000;
+  execute('run_3', 'delivery 2');
+  execute('run_2', 'delivery 3');
+  expect(kinds()).toEqual(['out of order']);
+});
+
+test('a run whose work never fails, but that ended otherwise, is found', () => {
+  const { store, request, kinds } = evidence();
+  const outcome = { status: 'failed', reason: 'worker_lost', message: 'OOM' } as const;
+  store('run_1', request.id, { status: 'failed', outcome });
+  expect(kinds()).toEqual(['wrong outcome']);
+});
+
+test('a payload that is not the one that was sent is found', () => {
+  const { mark, kinds } = evidence({ executions: 2 });
+  mark('run_1', 'delivery 2', 'start', '{}');
+  expect(kinds()).toEqual(['wrong payload']);
+});
+
+test('an answer that no fault explains is found', () => {
+  const { send, kinds } = evidence();
+  send({ kind: 'unexpected', statusCode: 500, body: '{}' });
+  expect(kinds()).toEqual(['unexpected answer']);
+});
