@@ -1,5 +1,6 @@
 import type { Redis } from 'ioredis';
 import { beforeEach, describe, expect, onTestFinished, test } from 'vitest';
+import type { RunOutcome } from '../../src/core/run.ts';
 import { connect } from '../../src/store/connect.ts';
 import { SHUTTING_DOWN } from '../../src/store/consumer.ts';
 import { newRunId } from '../../src/store/runs.ts';
