@@ -137,7 +137,7 @@ export function consumeRuns(options: RunConsumerOptions): RunConsumer {
     let askedAt = job.processedOn ?? Date.now();
     while (Date.now() >= askedAt + leaseMs) {
       askedAt = Date.now();
-      if (!(await job.extendLock(token, lockMs))) return 'lost';
+      if (!(await job.extendLock(token, lockMs).catch(() => 0))) return 'lost';
     }
     const lease = { endsAt: askedAt + leaseMs };
     const interruption = new AbortController();
@@ -250,7 +250,7 @@ function isOver({ endsAt }: Lease): boolean {
 
 /** The run is, or will be, somebody else's. */
 function lose({ lease, interruption }: Attempt): void {
-  lease.endsAt = 0;
+  lease.endsAt = Math.min(lease.endsAt, Date.now());
   interruption.abort(LOCK_LOST);
 }
 

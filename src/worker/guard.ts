@@ -11,19 +11,23 @@ import type { Lease } from '../store/consumer.ts';
 const SCRIPT = fileURLToPath(new URL('./guard-process.js', import.meta.url));
 
 /** The guard needs little, and V8 would take more for as long as it may. */
-const NODE_OPTIONS = ['--max-semi-space-size=1', '--max-old-space-size=32', '--v8-pool-size=0'];
+const V8_OPTIONS = ['--max-semi-space-size=1', '--max-old-space-size=32', '--v8-pool-size=0'];
 
 /** The guard is told this often how leases have moved on, in milliseconds. */
 const REPORT_MS = 1000;
 
-/** Pause before the guard is started again, in milliseconds. */
+/** Pauses before the guard is started again, in milliseconds: the first, and the longest when it ends each time. */
 const RESTART_MS = 500;
+const LONGEST_RESTART_MS = 30_000;
+
+/** A guard that lived so long, in milliseconds, can be started. */
+const STEADY_MS = 60_000;
 
 /** How much a guard that does not read may have waiting, in bytes, before it is replaced. */
 const MAX_UNREAD_BYTES = 1024 * 1024;
 
-/** How long the guard may take to end after the worker's last command, in milliseconds. */
-const CLOSE_MS = 5000;
+/** How long the guard's end is waited for, in milliseconds. It goes on by itself until all commands have ended. */
+const CLOSE_MS = 2000;
 
 /** Sees to it that commands end when this worker process dies or freezes. */
 export interface Guard {
@@ -68,6 +72,7 @@ export function startGuard(workerId: string, logger: Pick<Logger, 'warn'>): Guar
   let pipe: Writable | null | undefined;
   let exited: Promise<unknown>;
   let restart: NodeJS.Timeout | undefined;
+  let pauseMs = RESTART_MS;
   let isClosing = false;
   let closing: Promise<void> | undefined;
 
@@ -84,7 +89,8 @@ export function startGuard(workerId: string, logger: Pick<Logger, 'warn'>): Guar
     if (group !== undefined) tell(`group ${id} ${group}`);
   };
   const start = () => {
-    child = spawn(process.execPath, [...NODE_OPTIONS, SCRIPT, workerId], {
+    const startedAt = Date.now();
+    child = spawn(process.execPath, [...V8_OPTIONS, SCRIPT, workerId], {
       cwd: '/',
       env: {},
       detached: true,
@@ -102,7 +108,9 @@ export function startGuard(workerId: string, logger: Pick<Logger, 'warn'>): Guar
       its?.destroy();
       if (isClosing) return;
       logger.warn(how, 'the guard has ended and is started again');
-      restart = setTimeout(start, RESTART_MS);
+      if (Date.now() - startedAt > STEADY_MS) pauseMs = RESTART_MS;
+      restart = setTimeout(start, pauseMs);
+      pauseMs = Math.min(pauseMs * 2, LONGEST_RESTART_MS);
     });
     for (const each of watched) {
       tellLease(each);
@@ -136,7 +144,7 @@ export function startGuard(workerId: string, logger: Pick<Logger, 'warn'>): Guar
         clearInterval(report);
         clearTimeout(restart);
         pipe?.end();
-        await withDeadline(exited, CLOSE_MS).catch(() => child.kill('SIGKILL'));
+        await withDeadline(exited, CLOSE_MS).catch(() => child.unref());
       })();
       return closing;
     },
