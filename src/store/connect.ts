@@ -48,7 +48,7 @@ function connectToCluster(
 function reportSentinels(redis: Redis, master: string, onError: (error: Error) => void): void {
   let isMasterUnknown = false;
   redis.on('sentinelError', ({ message }: Error) => {
-    isMasterUnknown = message.endsWith('invalid reply: null');
+    isMasterUnknown = message.endsWith('No such master with that name');
   });
   redis.on('error', (error: Error) => {
     const isAboutSentinels = error.message.startsWith('All sentinels are unreachable');

@@ -8,6 +8,9 @@ import { openInstallation, untilSucceeded } from './installation.ts';
 
 const PREFIX = 'by-sentinel';
 
+/** More than a connection's two ends hold, in bytes. */
+const SOCKET_BUFFERS = 24_000_000;
+
 async function open(config: string[] = []) {
   const group = await startSentinelGroup({ redis: { config } });
   return { group, installation: await openInstallation({ REDIS_URL: group.url, REDIS_PREFIX: PREFIX }) };
@@ -39,8 +42,8 @@ test('what the replica had not received is lost with its master, and nothing els
   const { group, installation } = await open();
   const { api, worker } = installation;
   const { key } = await installation.createWriter('work', [], 'true');
-  const accept = async () => {
-    const { status, body } = await postTrigger(api.url, 'work', key);
+  const accept = async (payload = '{}') => {
+    const { status, body } = await postTrigger(api.url, 'work', key, payload);
     return status === 202 ? String(body['runId']) : undefined;
   };
   worker.child.kill('SIGSTOP');
@@ -52,6 +55,9 @@ test('what the replica had not received is lost with its master, and nothing els
     .toBe(await master.command('DBSIZE'));
 
   group.replica.freeze();
+  // What the systems' buffers hold reaches the replica later, whatever becomes of the master.
+  const filler = JSON.stringify({ filler: 'x'.repeat(250_000) });
+  for (let sent = 0; sent < SOCKET_BUFFERS; sent += filler.length) expect(await accept(filler)).toBeDefined();
   const unreceived = [await accept(), await accept(), await accept()];
   expect(unreceived).not.toContain(undefined);
   await master.kill();
