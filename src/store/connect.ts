@@ -44,16 +44,18 @@ function connectToCluster(
   return cluster;
 }
 
-/** ioredis calls Sentinels that know nothing of the master unreachable. */
+/** ioredis calls Sentinels that refuse to answer, or know nothing of the master, unreachable. */
 function reportSentinels(redis: Redis, master: string, onError: (error: Error) => void): void {
-  let isMasterUnknown = false;
+  let latest = '';
   redis.on('sentinelError', ({ message }: Error) => {
-    isMasterUnknown = message.endsWith('No such master with that name');
+    latest = message.replace(/^.* because /, '').replace(/\.$/, '');
   });
   redis.on('error', (error: Error) => {
-    const isAboutSentinels = error.message.startsWith('All sentinels are unreachable');
-    const isUnknown = isAboutSentinels && isMasterUnknown;
-    onError(isUnknown ? new Error(`no Sentinel knows a master named ${master}`, { cause: error }) : error);
+    if (!error.message.startsWith('All sentinels are unreachable')) return onError(error);
+    const reason = latest.includes('No such master')
+      ? `no Sentinel knows a master named ${master}`
+      : `no Sentinel can be used (${latest})`;
+    onError(new Error(reason, { cause: error }));
   });
 }
 

@@ -39,6 +39,25 @@ test('a Redis that is not there is one clear error without its password', async 
   }
 });
 
+test('Sentinels and a cluster that are not there are one clear error each without a password', async () => {
+  const hosts = `127.0.0.1:${await unusedPort()},127.0.0.1:${await unusedPort()}`;
+  const urls = [
+    `redis+sentinel://user:s3cret@${hosts}/mymaster?sentinel_password=s3cret`,
+    `redis+cluster://user:s3cret@${hosts}`,
+  ];
+  const results = await Promise.all(
+    urls.map((url) => runOrc(['runs', 'list'], { cwd, env: { REDIS_URL: url } })),
+  );
+  for (const [index, { code, stdout, stderr }] of results.entries()) {
+    expect([code, stdout]).toEqual([1, '']);
+    expect(stderr).toMatch(
+      /^orc: Redis at redis\+\S+ cannot be used: no (Sentinel|node of the cluster) can be used \(.+\)\. Check .*\n$/,
+    );
+    expect(stderr).toContain(['that the Sentinels and the master', 'that the nodes run'][index]);
+    expect(stderr).not.toContain('s3cret');
+  }
+});
+
 test('a Redis that takes connections and never answers is one clear error, too', async () => {
   const { port } = await listen(() => undefined);
   const { code, stderr } = await runOrc(['automations', 'list'], {

@@ -1,3 +1,4 @@
+import { once } from 'node:events';
 import { afterEach, describe, expect, onTestFinished, test } from 'vitest';
 import {
   type ConnectionProfile,
@@ -53,6 +54,35 @@ test('commands that Redis does not answer any more fail on a fail-fast connectio
   const blocked = redis.blpop('nothing', 0);
   await server.kill();
   await expect(blocked).rejects.toThrow();
+});
+
+describe('when the server has become a replica', () => {
+  async function demote(): Promise<RedisClient> {
+    await server.start();
+    const { redis: admin } = open('patient');
+    await admin.call('REPLICAOF', '127.0.0.1', '1');
+    return admin;
+  }
+
+  test('a fail-fast connection refuses a write and connects anew', async () => {
+    const { redis } = open('fail-fast');
+    await demote();
+    await settle(redis, 20_000);
+    const closed = once(redis, 'close');
+    await expect(redis.set('any', 'value')).rejects.toThrow('READONLY');
+    await closed;
+  });
+
+  test('a patient connection writes once the server is a master again', async () => {
+    const { redis } = open('patient');
+    const admin = await demote();
+    await settle(redis, 20_000);
+    const closed = once(redis, 'close');
+    const written = redis.eval("return redis.call('SET', KEYS[1], 'value')", 1, 'any');
+    await closed;
+    await admin.call('REPLICAOF', 'NO', 'ONE');
+    expect(await written).toBe('OK');
+  });
 });
 
 describe('settle', () => {
