@@ -1,3 +1,4 @@
+import type { Socket } from 'node:net';
 import type { FastifyError, FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import fastifyPlugin from 'fastify-plugin';
 import { ApiError, ERRORS, type ErrorId, errorBody } from '../../core/errors.ts';
@@ -25,6 +26,20 @@ export function serializedError(id: ErrorId, message: string = ERRORS[id].messag
 /** Errors that give a request up before all of it has arrived. */
 const CLOSING_ERRORS: ReadonlySet<ErrorId> = new Set(['payload_too_large', 'request_timeout']);
 
+/** Connections that are closed after an answer that is on its way. */
+const ending = new WeakSet<Socket>();
+
+/** Makes the answer the last one of its connection. */
+export function endConnection({ raw }: FastifyRequest, reply: FastifyReply): void {
+  ending.add(raw.socket);
+  reply.header('connection', 'close');
+}
+
+/** Whether nobody could read the answer to this request any more, so that it must not be run. */
+export function comesTooLate({ raw }: FastifyRequest): boolean {
+  return ending.has(raw.socket);
+}
+
 /** Answers with an error of the catalogue. */
 export function sendError(request: FastifyRequest, reply: FastifyReply, error: ApiError): FastifyReply {
   const { id, message, retryAfterSeconds } = error;
@@ -36,7 +51,7 @@ export function sendError(request: FastifyRequest, reply: FastifyReply, error: A
   if (retryAfterSeconds !== undefined) reply.header('retry-after', retryAfterSeconds);
   // What is left of a request that was given up is not waited for. One that was read to its end leaves the connection
   // open, as another request may have come right behind it and be accepted: its answer must not be lost.
-  if (CLOSING_ERRORS.has(id) && !request.raw.complete) reply.header('connection', 'close');
+  if (CLOSING_ERRORS.has(id) && !request.raw.complete) endConnection(request, reply);
   return reply.serializer((payload: string) => payload).send(serializedError(id, message));
 }
 

@@ -1,9 +1,9 @@
-import type { Socket } from 'node:net';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import fastifyPlugin from 'fastify-plugin';
 import { v7 as uuidv7 } from 'uuid';
 import { ApiError } from '../../core/errors.ts';
 import { loggable } from '../../logger.ts';
+import { comesTooLate, endConnection } from './errors.ts';
 
 declare module 'fastify' {
   interface FastifyRequest {
@@ -66,21 +66,18 @@ export const requestContextPlugin = fastifyPlugin(
   { name: 'request-context', fastify: '5.x', dependencies: ['errors'] },
 );
 
-/** Connections that are about to be closed because nobody can be sure where the next request begins. */
-const unframed = new WeakSet<Socket>();
-
 /** Refuses a request whose version or end the parser has taken more generously than HTTP allows. */
-function checkFraming({ headers, raw }: FastifyRequest, reply: FastifyReply): void {
+function checkFraming(request: FastifyRequest, reply: FastifyReply): void {
+  const { headers, raw } = request;
   const { 'transfer-encoding': coding } = headers;
   // Node's parser reads HTTP/0.9 and HTTP/2.0 in a request line as if they were HTTP/1.
   const isVersionKnown = raw.httpVersionMajor === 1;
   // RFC 9112, sections 6.1 and 6.3: HTTP/1.0 has no transfer codings, and only the last one, chunked, ends a request.
   const isEndKnown =
     coding === undefined || (raw.httpVersion !== '1.0' && /(^|[, \t])chunked$/i.test(coding));
-  // What came in the same packet is not run either: the connection is closed before anybody could read its answer.
-  if (!isVersionKnown || !isEndKnown || unframed.has(raw.socket)) {
-    unframed.add(raw.socket);
-    reply.header('connection', 'close');
+  // Nobody can be sure where the next request begins.
+  if (!isVersionKnown || !isEndKnown || comesTooLate(request)) {
+    endConnection(request, reply);
     throw new ApiError('bad_request');
   }
   if (coding !== undefined && coding.toLowerCase() !== 'chunked') {
