@@ -300,6 +300,7 @@ const CASES: Record<string, Case[]> = {
     { name: 'is two dots', lines: triggerOf('..'), ...invalidKey },
     { name: 'is two encoded dots', lines: triggerOf('%2e%2E'), ...invalidKey },
     { name: 'is empty', lines: triggerOf(''), ...invalidKey },
+    { name: 'is as long as a target may be', lines: triggerOf('a'.repeat(8000)), ...invalidKey },
     { name: 'is the right one, encoded', lines: triggerOf('%68ello'), ...accepted },
   ],
   'percent-encoding': [
@@ -726,6 +727,7 @@ const CASES: Record<string, Case[]> = {
     { name: "is a vendor's +json", ...withType('application/vnd.example+json'), ...wrongType },
     { name: 'is text', ...withType('text/plain'), ...wrongType },
     { name: 'is malformed', ...withType('json'), ...wrongType },
+    { name: 'is empty', ...withType(''), ...wrongType },
     { name: 'is there twice', ...withType('application/json', 'application/json'), ...wrongType },
     { name: 'is missing', ...withType(), ...wrongType },
   ],
