@@ -8,15 +8,20 @@ import { findRedisServer } from '../../src/local/find-redis-server.ts';
 import { startRedisServer } from '../../src/local/redis-server.ts';
 import { connect } from '../../src/store/connect.ts';
 import { Fuzzer } from './fuzzer.ts';
-import type { FromServer, ToServer } from './server.ts';
+import type { FromServer, Memory, ToServer } from './server.ts';
 import { countRuns, deleteRuns } from './target.ts';
 
 const CLIENTS = 48;
 const EXCHANGES_PER_CLIENT = 200;
 const PREFIX = 'fuzz';
 
-/** The share of the time after which memory is measured first: by then caches are full and code is compiled. */
+/** The share of the time after which memory is looked at: by then caches are full and code is compiled. */
 const WARM_UP_SHARE = 0.1;
+/** Memory is compared between the first samples after the warm-up and the last ones, each over this share of the time. */
+const COMPARED_SHARE = 0.1;
+/** RSS may not grow by more than this share, if there was time enough to say so, in seconds. */
+const MAX_GROWTH = 0.1;
+const JUDGED_SECONDS = 600;
 
 const { values } = parseArgs({
   options: { seconds: { type: 'string', default: '60' }, seed: { type: 'string' } },
@@ -59,7 +64,7 @@ async function fuzz(): Promise<boolean> {
   const startedAt = performance.now();
   const elapsed = () => (performance.now() - startedAt) / 1000;
   let busySeconds = 0;
-  let warmBytes: number | undefined;
+  const samples: { at: number; memory: Memory }[] = [];
   for (let round = 0; elapsed() < seconds && !tally.failure; round += 1) {
     const roundStartedAt = elapsed();
     const acceptedBefore = tally.accepted;
@@ -74,24 +79,34 @@ async function fuzz(): Promise<boolean> {
     const runs = await countRuns(redis, PREFIX);
     if (runs !== accepted) tally.failure ??= `round ${round}: ${accepted} runs were accepted, ${runs} exist`;
     await deleteRuns(redis, PREFIX);
-    if (warmBytes === undefined && elapsed() > seconds * WARM_UP_SHARE) warmBytes = await memoryBytes();
+    samples.push({ at: elapsed(), memory: await askMemory() });
   }
-  const endBytes = await memoryBytes();
-  const baseBytes = warmBytes ?? endBytes;
+  const warmedUpAt = seconds * WARM_UP_SHARE;
+  const compared = seconds * COMPARED_SHARE;
+  const warm = samples.filter(({ at }) => at >= warmedUpAt && at < warmedUpAt + compared);
+  const end = samples.filter(({ at }) => at >= elapsed() - compared);
   const statuses = [...tally.statuses].sort(([left], [right]) => left - right);
   console.log(`requests   ${tally.requests}, ${Math.round(tally.requests / busySeconds)}/s`);
   console.log(`statuses   ${statuses.map(([status, count]) => `${status}: ${count}`).join(', ')}`);
   console.log(`accepted   ${tally.accepted} runs`);
-  console.log(`memory     ${megabytes(baseBytes)} after the warm-up, ${megabytes(endBytes)} at the end`);
-  console.log(`growth     ${((endBytes / baseBytes - 1) * 100).toFixed(1)} %`);
+  for (const part of ['rss', 'heapUsed', 'external'] as const) {
+    const [before = 0, after = 0] = [warm, end].map((each) => median(each.map(({ memory }) => memory[part])));
+    const growth = after / before - 1;
+    console.log(
+      `${part.padEnd(10)} ${megabytes(before)} after the warm-up, ${megabytes(after)} at the end: ${(growth * 100).toFixed(1)} %`,
+    );
+    if (part === 'rss' && seconds >= JUDGED_SECONDS && growth > MAX_GROWTH)
+      tally.failure ??= 'the process has grown';
+  }
   console.log(tally.failure ? `FAILED (seed ${seed})\n${tally.failure}` : 'no counterexample');
   return tally.failure === undefined;
 }
 
-async function memoryBytes(): Promise<number> {
+async function askMemory(): Promise<Memory> {
   server.send('memory' satisfies ToServer);
   const answer = await heard();
-  return 'rssBytes' in answer ? answer.rssBytes : Number.NaN;
+  if (!('memory' in answer)) throw new Error('the server said something else');
+  return answer.memory;
 }
 
 /** @throws when the server ends instead of saying something */
@@ -104,4 +119,9 @@ async function heard(): Promise<FromServer> {
 
 function megabytes(bytes: number): string {
   return `${(bytes / 1_048_576).toFixed(1)} MiB`;
+}
+
+/** NaN where there is nothing. */
+function median(values: number[]): number {
+  return values.toSorted((a, b) => a - b)[Math.floor(values.length / 2)] ?? Number.NaN;
 }
