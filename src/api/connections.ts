@@ -44,10 +44,10 @@ export class Connection {
     return this.#latest?.req.complete === false ? this.#latest : undefined;
   }
 
-  /** The response to the latest request that has come to its end, while it is not finished. */
+  /** The response to the latest request that has come to its end, until it is closed: it may close the connection. */
   get owed(): ServerResponse | undefined {
     const whole = this.unread ? this.#previous : this.#latest;
-    return whole?.writableFinished === false ? whole : undefined;
+    return whole?.closed === false ? whole : undefined;
   }
 
   /** Whether a request has begun to come and has not come to its end. */
@@ -80,7 +80,7 @@ export class Connection {
   /** Closes this side after the last words, and the connection once the peer has closed its side. */
   end(lastWords = ''): void {
     this.discardInput();
-    this.socket.end(lastWords);
+    if (!this.socket.writableEnded) this.socket.end(lastWords);
   }
 }
 

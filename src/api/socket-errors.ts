@@ -64,7 +64,7 @@ export class SocketErrors {
       if (unread?.headersSent) connection.end();
       else this.#answer(connection, id, headers);
     };
-    if (owed) owed.once('finish', end);
+    if (owed) owed.once('close', end);
     else end();
   }
 

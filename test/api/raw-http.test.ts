@@ -835,6 +835,7 @@ describe('a client that sends everything before it reads', () => {
     ['after a request that ends the connection', () => headOf([...TRIGGER, 'Connection: close']), 202],
     ['after a request of HTTP/0.9', () => withVersion('HTTP/0.9'), 400],
     ['after a request of HTTP/2.0', () => withVersion('HTTP/2.0'), 400],
+    ['after a request that is answered in no time', () => headOf(['GET /% HTTP/0.9']), 400],
     ['after a request of HTTP/1.0', () => headOf(['GET /orc/health HTTP/1.0']), 200],
     ['after a request without a key', () => headOf([...WITHOUT_KEY, 'Connection: close']), 401],
     ['after no HTTP', () => 'hello\r\n', 400],
