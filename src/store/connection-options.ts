@@ -28,6 +28,12 @@ const SENTINEL_RECONNECT_MS = 5000;
  */
 const SLOTS_REFRESH_MS = 2000;
 
+/**
+ * A command is sent again every 100 ms while its part of the cluster has no master: by a patient connection for an hour,
+ * since BullMQ takes a run whose end cannot be noted for one that failed.
+ */
+const PATIENT_REDIRECTIONS = 36_000;
+
 /** For so long may commands be sent again because a server turned out to be a replica, in milliseconds. */
 const PROMOTION_MS = 10_000;
 
@@ -85,6 +91,7 @@ export function clusterOptions(address: Cluster, profile: ConnectionProfile) {
     enableOfflineQueue,
     clusterRetryStrategy: isOneShot ? never : reconnectDelay,
     ...(!isOneShot && { slotsRefreshInterval: SLOTS_REFRESH_MS }),
+    ...(profile === 'patient' && { maxRedirections: PATIENT_REDIRECTIONS }),
     // Certificates are made for names: ioredis would resolve them first, and check the certificate for the address.
     dnsLookup: (hostname, callback) => callback(null, hostname),
     redisOptions: { connectTimeout: CONNECT_TIMEOUT_MS, maxRetriesPerRequest, ...login(address) },
