@@ -33,6 +33,9 @@ function connectToCluster(
   onError: (error: Error) => void,
 ): Cluster {
   const cluster = new Cluster(address.nodes, clusterOptions(address, profile));
+  // Otherwise a node is connected to when there is something to send, and while some are connected and some are not,
+  // ioredis can tear a transaction apart: it chooses a node for each command as long as there is no master.
+  cluster.on('+node', (node: Redis) => void node.connect().catch(() => undefined));
   cluster.on('error', (error: Error & { lastNodeError?: Error }) => {
     const { lastNodeError } = error;
     onError(
