@@ -2,6 +2,7 @@ import type { Server } from 'node:http';
 import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
 import { type FastifyHttpOptions, fastify, LogController } from 'fastify';
 import type { Logger } from '../logger.ts';
+import { readSite } from '../pages/site.ts';
 import type { Store } from '../store/store.ts';
 import { Acceptance, type AcceptanceLimits } from './acceptance.ts';
 import { Connections } from './connections.ts';
@@ -98,7 +99,8 @@ export function buildApp({
   app.register(openapiPlugin, { bodyLimitBytes });
   app.register(healthRoute, { health, version, ...(frontendUrl !== undefined && { frontendUrl }) });
   app.register(automationTriggersRoute, { acceptance: new Acceptance(store, health, settings) });
-  app.register(machineReadableRoutes, { ...(publicUrl !== undefined && { publicUrl }) });
-  app.register(pagesRoutes, { ...(publicUrl !== undefined && { publicUrl }) });
+  const documents = { site: readSite(), ...(publicUrl !== undefined && { publicUrl }) };
+  app.register(machineReadableRoutes, documents);
+  app.register(pagesRoutes, documents);
   return app;
 }

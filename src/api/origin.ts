@@ -14,12 +14,12 @@ export function originOf(request: FastifyRequest, publicUrl: string | undefined)
   return `${request.protocol}://${HOST.test(request.host) ? request.host : 'localhost'}`;
 }
 
-/** Renders a text once for each origin and remembers it: anybody may ask for it, as often as they like. */
-export function oncePerOrigin(render: (origin: string) => string): (origin: string) => string {
-  const rendered = new LruMap<string>(MAX_ORIGINS);
+/** Renders something once for each origin and remembers it: anybody may ask for it, as often as they like. */
+export function oncePerOrigin<T>(render: (origin: string) => T): (origin: string) => T {
+  const rendered = new LruMap<T>(MAX_ORIGINS);
   return (origin) => {
-    const text = rendered.get(origin) ?? render(origin);
-    rendered.set(origin, text);
-    return text;
+    const known = rendered.get(origin) ?? render(origin);
+    rendered.set(origin, known);
+    return known;
   };
 }

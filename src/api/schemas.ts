@@ -76,7 +76,7 @@ export const TriggerParamsSchema = Type.Object({
     pattern: SLUG_PATTERN,
     minLength: 1,
     maxLength: SLUG_MAX_LENGTH,
-    description: 'The slug of the automation.',
+    description: 'The slug of the automation, as it was handed to you together with its key.',
     examples: ['nightly-report'],
   }),
 });
@@ -88,7 +88,7 @@ export const TriggerHeadersSchema = Type.Object({
     Type.String({
       pattern: IDEMPOTENCY_KEY_PATTERN,
       description:
-        'Makes repeating a request safe. For 24 hours, a request with the same key and the same body is answered with the run of the first one and the status it has by then; so repeating it is also the way to wait for a run to end. Choose a new key, such as a UUID, for every run you want.',
+        'Makes repeating a request safe. For 24 hours, a request with the same key and the same body is answered with the run of the first one and the status it has by then; so repeating it is also the way to wait for a run to end. Choose a new key, such as a UUID, for every run you want. See /docs#repeat-safely.',
       examples: ['6f1c7a52-0d8e-4c7b-9f0a-3b5d2e1f4a6c'],
     }),
   ),

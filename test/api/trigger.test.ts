@@ -189,7 +189,7 @@ describe('a body that is not one JSON object in UTF-8 is a 400 and starts nothin
   test.each(notJson)('%s is invalid_json', async (_, payload) => {
     const { slug, key } = await newAutomation();
     const { hint } = expectError(await app.inject(trigger(slug, key, payload)), 400, 'invalid_json');
-    expect(hint).toMatch(/\/openapi\.json/);
+    expect(hint).toMatch(/\/docs#payload/);
     expect(await store.runs.list({ automation: slug, limit: 1 })).toEqual([]);
   });
 

@@ -55,7 +55,11 @@ export function parseAnswer(
 /** Pages and files that the document does not describe. */
 const UNDESCRIBED_TYPES: Readonly<Record<string, RegExp>> = {
   '/': /^text\/(html|markdown); charset=utf-8$/,
+  '/docs': /^text\/(html|markdown); charset=utf-8$/,
+  '/docs/errors.md': /^text\/markdown; charset=utf-8$/,
+  '/assets/page.css': /^text\/css; charset=utf-8$/,
   '/openapi.json': /^application\/json; charset=utf-8$/,
+  '/llms-full.txt': /^text\/plain; charset=utf-8$/,
   '/llms.txt': /^text\/plain; charset=utf-8$/,
 };
 
@@ -103,11 +107,13 @@ export class Judge {
     }
     if (statusCode === 200 && this.#isUndescribed(answer, request)) return;
     if (headers.get('cache-control') !== 'no-store') fail(answer, 'header cache-control');
+    if (body !== undefined && statusCode >= 400) checkError(answer, JSON.parse(body));
+    // Only pages have more than one form, and they are not in the document.
+    if (statusCode === 406 && headers.get('vary') === 'Accept') return;
     const candidates = this.#candidates(request, statusCode);
     const problems = candidates.map((operation) => this.#problemWith(answer, operation));
     if (problems.every((problem) => problem !== undefined))
       fail(answer, problems.join('; ') || 'undocumented');
-    if (body !== undefined && statusCode >= 400) checkError(answer, JSON.parse(body));
   }
 
   #isUndescribed(answer: ReceivedAnswer, request: Question['request']): boolean {

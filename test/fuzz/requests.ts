@@ -150,6 +150,9 @@ function chunkFrame(length: number, error: ChunkError | undefined): [sizeLine: s
   return [(error && sizes[error]) ?? size, error === 'end' ? '' : CRLF];
 }
 
+/** Pages and files of the service that are not in the document. */
+const UNDESCRIBED_PATHS = ['/', '/docs', '/docs/errors.md', '/assets/page.css', '/openapi.json', '/llms.txt'];
+
 /** Requests as the document describes them: mostly in order, with every part at times being something else. */
 function requests(target: Target): fc.Arbitrary<Request> {
   const described = Object.entries(target.document.paths).flatMap(([path, operations]) =>
@@ -159,10 +162,7 @@ function requests(target: Target): fc.Arbitrary<Request> {
     })),
   );
   const undescribed = fc
-    .tuple(
-      fc.constantFrom('/', '/openapi.json', '/llms.txt', '/favicon.ico', '/nothing/here'),
-      headerSets([]),
-    )
+    .tuple(fc.constantFrom(...UNDESCRIBED_PATHS, '/favicon.ico', '/nothing/here'), headerSets([]))
     .map(([path, headers]): Request => emptyRequest('GET', path, headers));
   return fc.oneof(...described, { weight: 1, arbitrary: undescribed });
 }

@@ -16,8 +16,21 @@ const DESCRIPTION_VERSION = '1.0.0';
 const ANY_ORIGIN = '/';
 
 interface Operation {
-  requestBody?: { required: boolean; description?: string };
+  requestBody?: {
+    required: boolean;
+    description?: string;
+    content: { 'application/json': { examples?: Record<string, { summary: string; value: object }> } };
+  };
 }
+
+const PAYLOAD_EXAMPLES = {
+  deploy: { summary: 'A pipeline hands over what it has built', value: { ref: 'main', commit: '5c0ffee' } },
+  task: {
+    summary: 'An agent hands over a task',
+    value: { task: 'Summarise the open incidents', notify: ['ops@example.com'] },
+  },
+  empty: { summary: 'The automation needs nothing to be told', value: {} },
+};
 
 /** Makes the OpenAPI document out of the routes' own schemas; `app.swagger()` returns it. */
 export const openapiPlugin = fastifyPlugin(
@@ -38,13 +51,14 @@ export const openapiPlugin = fastifyPlugin(
           title: 'orc: automation trigger and health API',
           version: DESCRIPTION_VERSION,
           description:
-            'Starts runs of pre-configured automations, and reports whether the service is up. These two operations are the whole public HTTP API. Automations and their keys are created inside an invited workspace.',
+            'Starts runs of pre-configured automations, and reports whether the service is up. These two operations are the whole public HTTP API. Automations, their slugs and their API keys are created inside an invited workspace; no operation creates, lists or shows them. Every error is a JSON object whose `error` is a stable identifier and whose `hint` says what to do next; /docs/errors explains each.',
+          contact: { name: 'Whoever operates this service and has invited you' },
           license: { name: 'MIT', identifier: 'MIT' },
         },
         servers: [{ url: ANY_ORIGIN }],
         security: [],
         tags: [
-          { name: 'Automations', description: 'Start runs.' },
+          { name: 'Automations', description: 'Start runs, and learn how they stand.' },
           { name: 'Health', description: 'Watch the service.' },
         ],
         components: {
@@ -54,11 +68,10 @@ export const openapiPlugin = fastifyPlugin(
               in: 'header',
               name: 'x-api-key',
               description:
-                "The automation's own key. It is shown once, when the automation is created inside an invited workspace; there is no public way to obtain one.",
+                "The automation's own key: `orc_` and 49 letters and digits. A person inside an invited workspace gets it, once, when the automation is created, and hands it to you together with the slug; there is no public way to obtain one. A lost key is replaced with `orc automations rotate-key <slug>`. Take it from a secret store or an environment variable, and never print it. See /docs#authentication.",
             },
           },
         },
-        externalDocs: { url: '/llms.txt', description: 'Overview of the service for AI agents' },
       },
       refResolver: {
         buildLocalReference: (json, _baseUri, _fragment, index) => String(json['$id'] ?? `def-${index}`),
@@ -74,6 +87,7 @@ export const openapiPlugin = fastifyPlugin(
           if (requestBody) {
             requestBody.required = false;
             requestBody.description = `The trigger payload, at most ${bodyLimitBytes} bytes. No body counts as \`{}\`.`;
+            requestBody.content['application/json'].examples = PAYLOAD_EXAMPLES;
           }
         }
         return openapiObject;
@@ -83,8 +97,14 @@ export const openapiPlugin = fastifyPlugin(
   { name: 'openapi', fastify: '5.x' },
 );
 
-/** The document as JSON text with `origin` as its server; without one, relative to wherever it is served. */
+/**
+ * The document as JSON text with `origin` as its server. Without one it is relative to wherever it is served, and links
+ * to no documentation, which takes an absolute URL.
+ */
 export function openapiText(app: FastifyInstance, origin: string = ANY_ORIGIN): string {
-  const document = app.swagger();
-  return `${JSON.stringify({ ...document, servers: [{ url: origin }] }, null, 2)}\n`;
+  const document = { ...app.swagger(), servers: [{ url: origin }] };
+  if (origin !== ANY_ORIGIN) {
+    document.externalDocs = { url: `${origin}/docs`, description: 'How to use both operations well' };
+  }
+  return `${JSON.stringify(document, null, 2)}\n`;
 }

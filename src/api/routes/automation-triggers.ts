@@ -42,7 +42,7 @@ export async function automationTriggersRoute(
       operationId: 'triggerAutomation',
       summary: 'Start a run of an automation',
       description:
-        "Starts a run of a pre-configured automation, with the automation's own API key. The run is accepted and executed asynchronously: the answer is its identifier, not its result. The optional JSON object in the body becomes the run's trigger payload.",
+        "Starts a run of a pre-configured automation, with the automation's own API key. Use it when the work of that automation is to be done now, and once for every time it is to be done: each accepted request is a run with effects in the real world. The run is executed asynchronously: the answer is its identifier, not its result. The optional JSON object in the body becomes the run's trigger payload. Send an `Idempotency-Key` to retry without a second run, and to wait: the same request with the same key is answered with the current status of its run, until that is `succeeded`, `failed`, `timed_out` or `cancelled`. On 429 and 503, wait as many seconds as `Retry-After` says.",
       tags: ['Automations'],
       security: [{ apiKey: [] }],
       params: TriggerParamsSchema,

@@ -34,7 +34,7 @@ export async function healthRoute(
       operationId: 'getHealth',
       summary: 'Check whether the service is up',
       description:
-        'Reports liveness and the version of the orchestrator. Use it for uptime monitoring: any status but 200 means that no run can be accepted. It needs no authentication, and may be polled as often as you like.',
+        'Reports liveness and the version of the orchestrator. Use it for uptime monitoring, and before a trigger only to tell an outage from a mistake of your own: any status but 200 means that no run can be accepted, and `degraded` that runs wait because no worker is alive. It needs no authentication, and may be polled as often as you like. It says nothing about a single run; for that, repeat its trigger with the same `Idempotency-Key`.',
       tags: ['Health'],
       response: {
         200: jsonResponse('The service accepts runs.', 'HealthReport', {

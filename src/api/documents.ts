@@ -1,0 +1,33 @@
+import { createHash } from 'node:crypto';
+import type { FastifyReply, FastifyRequest } from 'fastify';
+
+/** A text with the tag by which a client recognises it. */
+export interface Document {
+  body: string;
+  etag: string;
+}
+
+/** The tag is a strong one: the same tag means the same bytes. */
+export function documentOf(body: string): Document {
+  return { body, etag: `"${createHash('sha256').update(body).digest('base64url').slice(0, 22)}"` };
+}
+
+/** Answers with a document, or with 304 when the client has it (RFC 9110, section 13.1.2). */
+export function sendDocument(
+  request: FastifyRequest,
+  reply: FastifyReply,
+  type: string,
+  { body, etag }: Document,
+): FastifyReply {
+  // Kept, but never used without asking: a document changes with every deployment.
+  reply.header('etag', etag).header('cache-control', 'no-cache');
+  if (isKnown(request.headers['if-none-match'], etag)) return reply.code(304).send();
+  return reply.type(`${type}; charset=utf-8`).send(body);
+}
+
+/** Compared weakly, as a proxy that compresses makes weak tags out of strong ones. */
+function isKnown(ifNoneMatch: string | undefined, etag: string): boolean {
+  if (ifNoneMatch === undefined) return false;
+  if (ifNoneMatch.trim() === '*') return true;
+  return ifNoneMatch.split(',').some((tag) => tag.trim().replace(/^W\//, '') === etag);
+}

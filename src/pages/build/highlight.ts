@@ -1,0 +1,48 @@
+import { type BundledLanguage, createCssVariablesTheme, createHighlighter } from 'shiki';
+import { BASE_URL } from '../page.ts';
+
+const LANGUAGES: BundledLanguage[] = ['groovy', 'json', 'python', 'sh', 'ts', 'yaml'];
+
+/** A theme that says what a word is instead of giving it a colour. */
+const THEME = createCssVariablesTheme({ name: 'kinds', variablePrefix: '', fontStyle: false });
+
+const highlighter = await createHighlighter({ themes: [THEME], langs: LANGUAGES });
+
+const BASE_URL_WORD = 'originOfTheService';
+
+/** The kinds of words that get a colour, by their class in page.css; the rest looks like text. */
+const CLASSES: Readonly<Record<string, string>> = {
+  'var(token-comment)': 'c',
+  'var(token-constant)': 'd',
+  'var(token-function)': 'f',
+  'var(token-keyword)': 'k',
+  'var(token-string-expression)': 's',
+};
+
+/** Code as HTML. A language that is not known is only escaped. */
+export function highlight(code: string, language: string): string {
+  const lang = LANGUAGES.find((each) => each === language);
+  if (lang === undefined) return escapeHtml(code);
+  // A word stays in one piece, which a URL does not.
+  const lines = highlighter.codeToTokensBase(code.replaceAll(BASE_URL, BASE_URL_WORD), {
+    lang,
+    theme: THEME,
+  });
+  const html = lines.map((tokens) => tokens.map(renderToken).join('')).join('\n');
+  return html.replaceAll(BASE_URL_WORD, BASE_URL);
+}
+
+function renderToken({ content, color = '' }: { content: string; color?: string | undefined }): string {
+  const kind = CLASSES[color];
+  const html = escapeHtml(content);
+  return kind === undefined ? html : `<span class="${kind}">${html}</span>`;
+}
+
+export function escapeHtml(text: string): string {
+  return text.replaceAll('&', '&amp;').replaceAll('<', '&lt;');
+}
+
+/** Text as the value of an attribute. */
+export function escapeAttribute(text: string): string {
+  return escapeHtml(text).replaceAll('"', '&quot;');
+}

@@ -1,0 +1,43 @@
+import { readFile } from 'node:fs/promises';
+import { errorsMarkdown } from '../errors.ts';
+import type { Page } from '../page.ts';
+
+/** Where the pages are written; the same folder for this file and for what it is compiled to. */
+export const SOURCE = new URL('../../../src/pages/', import.meta.url);
+
+/** The public pages, in the order in which they are best read. */
+export async function readPages(): Promise<Page[]> {
+  const read = (name: string) => readFile(new URL(name, SOURCE), 'utf8');
+  return [
+    {
+      path: '/',
+      twin: '/index.md',
+      title: 'orc: start automations over HTTP',
+      description: 'What orc is, and the one request that starts a run.',
+      markdown: await read('home.md'),
+    },
+    {
+      path: '/docs',
+      twin: '/docs.md',
+      title: 'orc documentation',
+      description:
+        'Authentication, triggering, safe retries, waiting for a run, payload, limits, health, errors, versioning.',
+      markdown: await read('docs.md'),
+    },
+    {
+      path: '/docs/errors',
+      twin: '/docs/errors.md',
+      title: 'orc errors',
+      description: 'Every error identifier with its cause, its cure and an example.',
+      markdown: errorsMarkdown(),
+    },
+    {
+      path: '/docs/recipes',
+      twin: '/docs/recipes.md',
+      title: 'orc recipes',
+      description:
+        'Ready-made requests for curl, shell, GitHub Actions, GitLab CI, Jenkins, Python, TypeScript, uptime monitors and AI agents.',
+      markdown: await read('recipes.md'),
+    },
+  ];
+}

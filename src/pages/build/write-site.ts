@@ -1,0 +1,20 @@
+import { readFile, writeFile } from 'node:fs/promises';
+import { llmsFullTxt, llmsTxt } from '../llms.ts';
+import type { Site } from '../site.ts';
+import { readPages, SOURCE } from './pages.ts';
+import { renderHtml } from './render.ts';
+
+/** Build step: renders the public pages into dist/pages/site.json, so that the service needs no renderer. */
+const pages = await readPages();
+const asset = (name: string) => readFile(new URL(`assets/${name}`, SOURCE), 'utf8');
+
+const site: Site = {
+  pages: pages.map((page) => ({ ...page, html: renderHtml(page) })),
+  texts: { '/llms.txt': llmsTxt(pages), '/llms-full.txt': llmsFullTxt(pages) },
+  assets: {
+    '/assets/page.css': { type: 'text/css', text: await asset('page.css') },
+    '/assets/copy.js': { type: 'text/javascript', text: await asset('copy.js') },
+    '/assets/icon.svg': { type: 'image/svg+xml', text: await asset('icon.svg') },
+  },
+};
+await writeFile(new URL('../../../dist/pages/site.json', import.meta.url), JSON.stringify(site));
