@@ -1,21 +1,14 @@
-import { execFile } from 'node:child_process';
-import { access, constants, mkdir, mkdtemp, readdir, rename, rm, stat, writeFile } from 'node:fs/promises';
 import { homedir } from 'node:os';
-import { basename, delimiter, isAbsolute, join, resolve } from 'node:path';
+import { basename, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { promisify } from 'node:util';
+import { installations, libraryPathOf, unpackDebianPackages } from './debian-packages.ts';
+import { executables, firstSuccess, onPath, run } from './programs.ts';
 
 const VERSION_CHECK_TIMEOUT_MS = 10_000;
-const PACKAGE_TIMEOUT_MS = 120_000;
 const BUILD_TIMEOUT_MS = 300_000;
-
-/** Working directories older than this were left by a process that was killed. */
-const ABANDONED_AFTER_MS = 3_600_000;
 
 /** What redis-memory-server calls the newest release, and the directory it builds it in. */
 const BUILD_VERSION = 'stable';
-
-const WORKING_PREFIX = 'tmp-';
 
 /** Where a server lies in an entry of the cache directory, be it an unpacked package or a build. */
 const CACHED_SERVERS = ['usr/bin/redis-server', 'usr/bin/valkey-server', 'redis-server'];
@@ -120,11 +113,9 @@ async function fromPath({ env, name }: Search): Promise<RedisServer | undefined>
 }
 
 async function fromCache(search: Search): Promise<RedisServer | undefined> {
-  const { cacheDir } = search;
-  const entries = await readdir(cacheDir).catch(() => []);
-  for (const entry of entries.filter((name) => !name.startsWith(WORKING_PREFIX))) {
+  for (const root of await installations(search.cacheDir)) {
     // One that does not run any more, for example after an upgrade of the system, is simply passed over.
-    const server = await cachedServer(join(cacheDir, entry), search).catch(() => undefined);
+    const server = await cachedServer(root, search).catch(() => undefined);
     if (server) return server;
   }
   return undefined;
@@ -132,14 +123,7 @@ async function fromCache(search: Search): Promise<RedisServer | undefined> {
 
 /** The server in one entry of the cache directory. */
 async function cachedServer(root: string, { env, name }: Search): Promise<RedisServer | undefined> {
-  const libraries = await Promise.all(
-    ['usr/lib', 'lib'].map(async (path) => {
-      const names = await readdir(join(root, path)).catch(() => []);
-      // Debian keeps its libraries in a directory per architecture, such as `x86_64-linux-gnu`.
-      return names.filter((name) => name.includes('-linux-')).map((name) => join(root, path, name));
-    }),
-  );
-  const libraryPath = libraries.flat().join(delimiter);
+  const libraryPath = await libraryPathOf(root);
   const serverEnv = libraryPath ? { ...env, LD_LIBRARY_PATH: libraryPath } : env;
   const commands = await executables(
     CACHED_SERVERS.filter((path) => path.endsWith(name ?? '')).map((path) => join(root, path)),
@@ -148,80 +132,18 @@ async function cachedServer(root: string, { env, name }: Search): Promise<RedisS
   return firstUsable(commands.map((command) => ({ command, env: serverEnv, origin })));
 }
 
-/** Downloads the distribution's own package and unpacks it into the cache: no root, no service, no trace. */
+/** Unpacks the distribution's own package into the cache: no root, no service, no trace. */
 async function fromApt(search: Search): Promise<RedisServer | undefined> {
-  const { env, cacheDir, report } = search;
-  const [[aptGet], [dpkgDeb]] = [await onPath(env, 'apt-get'), await onPath(env, 'dpkg-deb')];
-  if (!aptGet || !dpkgDeb) return undefined;
-
-  report(`Redis is not installed; unpacking its package in ${cacheDir}, nothing else is changed`);
-  await mkdir(cacheDir, { recursive: true, mode: 0o700 });
-  await removeAbandoned(cacheDir);
-  const work = await mkdtemp(join(cacheDir, WORKING_PREFIX));
-  try {
-    const archives = await downloadPackages(aptGet, work, search);
-    const root = join(work, 'root');
-    for (const archive of archives) await run(dpkgDeb, ['--extract', archive, root], env);
-    if (!(await cachedServer(root, search))) throw new Error('apt-get: the packages hold no Redis server');
-
-    // A name of its own per installation, so that a process installing at the same time is not disturbed.
-    const installed = join(cacheDir, basename(work).replace(WORKING_PREFIX, 'apt-'));
-    await rename(root, installed);
-    return await cachedServer(installed, search);
-  } finally {
-    await rm(work, { recursive: true, force: true });
-  }
-}
-
-/** @returns the downloaded archives: the server and those of its dependencies that the system lacks */
-async function downloadPackages(aptGet: string, work: string, { env, name }: Search): Promise<string[]> {
-  const archives = join(work, 'archives');
-  const lists = join(work, 'lists');
-  const config = join(work, 'apt.conf');
-  for (const directory of [archives, lists]) await mkdir(join(directory, 'partial'), { recursive: true });
-  // Hooks of the system act on the system; options on the command line cannot clear them.
-  const hooks = ['Pre-Invoke', 'Post-Invoke', 'Post-Invoke-Success'];
-  await writeFile(config, hooks.map((hook) => `#clear APT::Update::${hook};\n`).join(''));
-  const settings = [
-    'Debug::NoLocking=1',
-    // Root would otherwise download as the user _apt, who may not write here.
-    'APT::Sandbox::User=root',
-    'Acquire::Languages=none',
-    'APT::Update::Error-Mode=any',
-    'Acquire::Retries=0',
-    'Acquire::http::Timeout=10',
-    `Dir::Cache::archives=${archives}`,
-    'Dir::Cache::pkgcache=',
-    'Dir::Cache::srcpkgcache=',
-  ];
-  const options = ['-c', config, '-qq', '-y', ...settings.flatMap((setting) => ['-o', setting])];
-  const apt = (...args: string[]) => run(aptGet, [...options, ...args], { ...env, LC_ALL: 'C' });
-
-  const download = (...listOptions: string[]) =>
-    firstSuccess(
-      APT_PACKAGES.filter(([server]) => server.endsWith(name ?? '')),
-      async (packages) => {
-        // Reinstalling makes apt fetch the named packages even if the system has one of them already.
-        const args = ['install', '--download-only', '--no-install-recommends', '--reinstall', ...packages];
-        await apt(...listOptions, ...args);
-        const names = (await readdir(archives)).filter((name) => name.endsWith('.deb'));
-        return names.map((name) => join(archives, name));
-      },
-    );
-
-  try {
-    return await download();
-  } catch {
-    // The system's lists are missing or out of date. One source of several that fails need not matter, so
-    // it is the download after it that decides.
-    const privateLists = ['-o', `Dir::State::lists=${lists}`];
-    const updating = apt(...privateLists, 'update');
-    await updating.catch(() => undefined);
-    return await download(...privateLists).catch(async (error: unknown) => {
-      await updating;
-      throw error;
-    });
-  }
+  const { env, cacheDir, name, report } = search;
+  const root = await unpackDebianPackages({
+    env,
+    cacheDir,
+    alternatives: APT_PACKAGES.filter(([server]) => server.endsWith(name ?? '')),
+    onStart: () =>
+      report(`Redis is not installed; unpacking its package in ${cacheDir}, nothing else is changed`),
+    isUsable: async (unpacked) => (await cachedServer(unpacked, search)) !== undefined,
+  });
+  return root === undefined ? undefined : cachedServer(root, search);
 }
 
 async function fromPackageManager(search: Search): Promise<RedisServer | undefined> {
@@ -272,73 +194,6 @@ async function firstUsable(candidates: readonly RedisServer[]): Promise<RedisSer
     if (Number(major) > 6 || (Number(major) === 6 && Number(minor) >= 2)) return server;
     throw new Error(`${command}: version ${major}.${minor} is older than 6.2`);
   });
-}
-
-/** @throws the first candidate's error when none succeeds, because the first is the preferred one */
-async function firstSuccess<T, R>(
-  candidates: readonly T[],
-  attempt: (candidate: T) => Promise<R>,
-): Promise<R> {
-  const causes: unknown[] = [];
-  for (const candidate of candidates) {
-    try {
-      return await attempt(candidate);
-    } catch (error) {
-      causes.push(error);
-    }
-  }
-  throw causes[0];
-}
-
-/**
- * Runs a program to its end without input.
- *
- * @returns its standard output
- * @throws an error of one line: the program and the last thing it complained about
- */
-async function run(
-  command: string,
-  args: readonly string[],
-  env: NodeJS.ProcessEnv,
-  timeoutMs = PACKAGE_TIMEOUT_MS,
-): Promise<string> {
-  const running = promisify(execFile)(command, args, { env, timeout: timeoutMs, maxBuffer: 64 * 2 ** 20 });
-  running.child.stdin?.end();
-  try {
-    return (await running).stdout;
-  } catch (error) {
-    const { killed, stdout, stderr, message } = error as Error & Partial<Record<string, string>>;
-    const complaint = (stderr?.trim() || stdout?.trim() || message).trim().split('\n').at(-1);
-    const reason = killed ? `did not end within ${timeoutMs / 1000} s` : complaint;
-    throw new Error(`${basename(command)}: ${reason}`, { cause: error });
-  }
-}
-
-/** @returns the executable files of these names, by name, then in the order of the PATH */
-function onPath({ PATH = '' }: NodeJS.ProcessEnv, ...names: string[]): Promise<string[]> {
-  const directories = PATH.split(delimiter).filter(isAbsolute);
-  return executables(names.flatMap((name) => directories.map((directory) => join(directory, name))));
-}
-
-async function executables(paths: readonly string[]): Promise<string[]> {
-  const checks = paths.map(async (path) => {
-    await access(path, constants.X_OK);
-    return (await stat(path)).isFile();
-  });
-  const results = await Promise.allSettled(checks);
-  return paths.filter((_, index) => {
-    const result = results[index];
-    return result?.status === 'fulfilled' && result.value;
-  });
-}
-
-async function removeAbandoned(cacheDir: string): Promise<void> {
-  const names = await readdir(cacheDir);
-  for (const name of names.filter((entry) => entry.startsWith(WORKING_PREFIX))) {
-    const path = join(cacheDir, name);
-    const ageMs = Date.now() - (await stat(path).then(({ mtimeMs }) => mtimeMs, Date.now));
-    if (ageMs > ABANDONED_AFTER_MS) await rm(path, { recursive: true, force: true });
-  }
 }
 
 async function firstManager(

@@ -97,7 +97,7 @@ export class Judge {
 
   /** @throws an error that says what about the answer is not as documented */
   judge(answer: ReceivedAnswer, { service, request }: Question): void {
-    const { statusCode, headers, body } = answer;
+    const { statusCode, headers } = answer;
     checkStatus(statusCode, service);
     const [name, value] = REQUIRED_HEADERS[statusCode] ?? [];
     if (name && !value?.test(headers.get(name) ?? '')) fail(answer, `header ${name}`);
@@ -107,7 +107,7 @@ export class Judge {
     }
     if (statusCode === 200 && this.#isUndescribed(answer, request)) return;
     if (headers.get('cache-control') !== 'no-store') fail(answer, 'header cache-control');
-    if (body !== undefined && statusCode >= 400) checkError(answer, JSON.parse(body));
+    checkError(answer);
     // Only pages have more than one form, and they are not in the document.
     if (statusCode === 406 && headers.get('vary') === 'Accept') return;
     const candidates = this.#candidates(request, statusCode);
@@ -155,10 +155,9 @@ function checkStatus(statusCode: number, service: Service): void {
     throw new Error(`${statusCode} was not provoked`);
 }
 
-function checkError(
-  answer: ReceivedAnswer,
-  body: { statusCode: number; error: ErrorId; hint: string },
-): void {
+function checkError(answer: ReceivedAnswer): void {
+  if (answer.statusCode < 400 || answer.body === undefined) return;
+  const body = JSON.parse(answer.body) as { statusCode: number; error: ErrorId; hint: string };
   if (body.statusCode !== answer.statusCode) fail(answer, 'statusCode differs from the status');
   if (ERRORS[body.error]?.statusCode !== answer.statusCode) fail(answer, 'error is none of this status');
   if (!body.hint) fail(answer, 'no hint');
