@@ -22,7 +22,8 @@ const EXPLANATIONS: Record<ErrorId, Explanation> = {
     cure: 'Ask who looks after it. Nothing was queued: send the request again once it is enabled.',
   },
   invalid_json: {
-    cause: 'The body is declared as JSON, but does not parse, or is not UTF-8. Often a shell ate the quotes.',
+    cause:
+      'The body is declared as JSON, but does not parse, or is not UTF-8. Often a shell has removed the quotes.',
     cure: 'In a shell, put the JSON into single quotes, or into a file: `-d @payload.json`. `jq -n` builds it safely from variables.',
   },
   invalid_payload: {
@@ -36,7 +37,7 @@ const EXPLANATIONS: Record<ErrorId, Explanation> = {
   },
   bad_request: {
     cause:
-      'What arrived is not valid HTTP/1.1: a broken URL, no `Host`, two of a header, a body that ends too early, or TLS on a port for plain HTTP.',
+      'What arrived is not valid HTTP/1.1: a broken URL, no `Host` or two, a body that ends too early, or TLS on a port for plain HTTP.',
     cure: 'Check the base URL, `https` against `http` included. Behind a proxy, look at what it sends on.',
   },
   not_found: {
@@ -104,7 +105,7 @@ const EXPLANATIONS: Record<ErrorId, Explanation> = {
   queue_unavailable: {
     cause:
       'Redis, which keeps the queue, is away or too slow. Where the message says that the run may have been accepted, its confirmation came too late.',
-    cure: 'Repeat the request after `Retry-After` seconds; with the same `Idempotency-Key` there is never a second run. `curl --retry 5` does all of it.',
+    cure: 'Repeat the request after `Retry-After` seconds; with the same `Idempotency-Key` there is never a second run. `curl --retry 5` does both.',
   },
   queue_full: {
     cause: 'More runs wait than the workers get done.',

@@ -33,7 +33,8 @@ export function highlight(code: string, language: string): string {
 }
 
 function renderToken({ content, color = '' }: { content: string; color?: string | undefined }): string {
-  const kind = CLASSES[color];
+  // Operators are read best in the colour of text.
+  const kind = /\w/.test(content) ? CLASSES[color] : undefined;
   const html = escapeHtml(content);
   return kind === undefined ? html : `<span class="${kind}">${html}</span>`;
 }
