@@ -6,6 +6,7 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { readSite, withOrigin } from '../src/pages/site.ts';
+import { untilHealthy } from './support/http.ts';
 import { hasCommand } from './support/machine.ts';
 import {
   type Finished,
@@ -29,6 +30,7 @@ let keys: { works: string; breaks: string };
 beforeAll(async () => {
   api = await startApiProcess(store.env);
   worker = await startWorkerProcess(store.env);
+  await untilHealthy(api.url);
   folder = await mkdtemp(join(tmpdir(), 'orc-recipes-'));
   // So long that whoever does not wait for it is seen.
   const work = script('setTimeout(() => process.stdin.pipe(process.stdout), 300)');

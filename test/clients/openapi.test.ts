@@ -8,6 +8,7 @@ import { StdioClientTransport } from '@modelcontextprotocol/sdk/client/stdio.js'
 import openapiTS, { astToString } from 'openapi-typescript';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { readSite, withOrigin } from '../../src/pages/site.ts';
+import { untilHealthy } from '../support/http.ts';
 import { type OrcProcess, startApiProcess, startWorkerProcess } from '../support/orc-process.ts';
 import { codeBlock } from '../support/pages.ts';
 import { createAutomation, openTestStore } from '../support/store.ts';
@@ -26,6 +27,7 @@ let folder: string;
 beforeAll(async () => {
   api = await startApiProcess(store.env);
   worker = await startWorkerProcess(store.env);
+  await untilHealthy(api.url);
   apiKey = await createAutomation(store, 'hello');
   await mkdir(join(modules, '.cache'), { recursive: true });
   folder = await mkdtemp(join(modules, '.cache', 'orc-clients-'));

@@ -1,3 +1,5 @@
+import { vi } from 'vitest';
+
 /** A trigger request over a real socket. */
 export async function postTrigger(
   origin: string,
@@ -19,4 +21,14 @@ export async function postTrigger(
 export async function getHealth(origin: string): Promise<{ status: number; body: Record<string, unknown> }> {
   const response = await fetch(`${origin}/orc/health`);
   return { status: response.status, body: (await response.json()) as Record<string, unknown> };
+}
+
+/** Waits until the service has seen its worker. */
+export async function untilHealthy(origin: string): Promise<void> {
+  const check = async () => {
+    const { body } = await getHealth(origin);
+    if (body['status'] !== 'ok') throw new Error(`the service is ${body['status']}`);
+  };
+  // Works in hooks, too, where nothing can be expected.
+  await vi.waitFor(check, { timeout: 20_000, interval: 50 });
 }

@@ -51,7 +51,7 @@ export function renderHtml({ path, twin, title, description, markdown }: Page): 
 <nav aria-label="Pages">${navigation.join('\n')}</nav>
 </header>
 <main id="main" tabindex="-1">
-${hasContents ? body.replace('<h2', `${contents}<h2`) : body}</main>
+${hasContents ? body.replace('<h2', () => `${contents}<h2`) : body}</main>
 <footer>
 <a href="${twin}">This page as Markdown</a>
 <a href="/openapi.json">OpenAPI</a>
