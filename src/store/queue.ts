@@ -31,7 +31,7 @@ export interface Transaction {
 export type BullQueue = Queue<RunJobData, RunOutcome>;
 export type RunJob = Job<RunJobData, RunOutcome>;
 
-/** Redis is not connected, so that nothing was sent to it. */
+/** Nothing was enqueued: Redis is not connected, or has refused to. */
 export class QueueUnavailableError extends Error {
   override name = 'QueueUnavailableError';
 }

@@ -1,4 +1,4 @@
-import { Job, type JobsOptions } from 'bullmq';
+import { type IRedisTransaction, Job, type JobsOptions } from 'bullmq';
 import { v7 as uuidv7 } from 'uuid';
 import {
   CANCELLED_BY_OPERATOR,
@@ -11,7 +11,14 @@ import type { TriggeredAutomation } from './automations.ts';
 import type { RedisClient } from './connect.ts';
 import type { IdempotencyStore, IdempotentRequest } from './idempotency.ts';
 import { PARKED_MS, type RunLanes } from './lanes.ts';
-import { BACKOFF_TYPE, type BullQueue, type QueueOpener, type RunJob, type RunJobData } from './queue.ts';
+import {
+  BACKOFF_TYPE,
+  type BullQueue,
+  type QueueOpener,
+  QueueUnavailableError,
+  type RunJob,
+  type RunJobData,
+} from './queue.ts';
 import type { IndexPart, RunIndex } from './run-index.ts';
 import { type RunStep, toAttempts, toRun } from './run-record.ts';
 
@@ -101,7 +108,7 @@ export class RunQueue {
   /**
    * Enqueues a run. When this returns, Redis holds it. Enqueueing the same run again changes nothing.
    *
-   * @throws QueueUnavailableError when nothing was sent; any other error leaves open whether the run exists
+   * @throws QueueUnavailableError when there is certainly no such run; any other error leaves open whether it exists
    */
   async accept(automation: TriggeredAutomation, run: NewRun): Promise<void> {
     const queue = await this.#queue.open();
@@ -127,14 +134,16 @@ export class RunQueue {
     };
     const job = new Job(queue, slug, data, options, runId).asJSON();
     const owner = { automationId, slug };
-    const transaction = (await backend.client).multi();
+    const client = await backend.client;
+    const transaction = client.multi();
     this.#index.add(transaction, slug, runId);
     if (hasLane) this.#lanes.join(transaction, owner, runId);
     if (idempotency) this.#idempotency.confirm(transaction, idempotency, runId);
     await backend.addJobToTransaction(transaction, job, runId);
-    const replies = (await transaction.exec()) ?? [];
-    const failure = replies.find(([error]) => error)?.[0];
-    if (failure) throw failure;
+    const failure = await execute(transaction);
+    // Redis has lost BullMQ's script, by SCRIPT FLUSH for example; outside of a transaction, ioredis sends it again.
+    if (failure?.message.startsWith('NOSCRIPT')) await backend.addJobToTransaction(client, job, runId);
+    else if (failure) throw failure;
     // The run is accepted; if this fails, it starts when a worker tidies up.
     if (hasLane) await this.#lanes.release(owner).catch(() => undefined);
   }
@@ -286,6 +295,17 @@ export class RunQueue {
     );
     return ids.filter((_, index) => scores[index] !== null);
   }
+}
+
+/** @returns the error of the first command that failed, the others having been executed */
+async function execute(transaction: IRedisTransaction): Promise<Error | null | undefined> {
+  const replies = await transaction.exec().catch((error: Error & { previousErrors?: Error[] }) => {
+    // Redis has refused a command, for want of memory for example, and so has executed none of them.
+    if (!error.message.startsWith('EXECABORT')) throw error;
+    const [cause = error] = error.previousErrors ?? [];
+    throw new QueueUnavailableError(cause.message, { cause });
+  });
+  return replies?.find(([error]) => error)?.[0];
 }
 
 function partsFor(status: RunStatus | undefined): IndexPart[] {

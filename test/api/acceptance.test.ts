@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterAll, afterEach, beforeEach, expect, test, vi } from 'vitest';
 import { Acceptance } from '../../src/api/acceptance.ts';
 import { HealthMonitor } from '../../src/api/health-monitor.ts';
 import { connect } from '../../src/store/connect.ts';
@@ -15,13 +15,44 @@ const store = createStore(
   () => undefined,
 );
 const health = new HealthMonitor(store, () => undefined);
-beforeAll(async () => {
+beforeEach(async () => {
   await redis.start();
   await health.start();
 });
-afterAll(async () => {
+afterEach(() => {
   health.close();
-  await store.close();
+  return redis.stop();
+});
+afterAll(() => store.close());
+
+async function authenticated(acceptance: Acceptance, slug: string, apiKey: string) {
+  const authentication = await acceptance.authenticate(slug, apiKey, acceptance.deadline());
+  if (authentication.status !== 'authenticated') throw new Error(authentication.status);
+  return authentication.automation;
+}
+
+test('a run that Redis had no memory for was certainly not accepted, and its idempotency key is free', async () => {
+  const apiKey = await createAutomation(store, 'full');
+  const acceptance = new Acceptance(store, health, LIMITS);
+  const automation = await authenticated(acceptance, 'full', apiKey);
+  const { reserve } = store.idempotency;
+  const request = { payload: '{}', requestId: 'one', idempotencyKey: 'one' };
+  const accept = () => acceptance.accept(automation, request, acceptance.deadline());
+
+  // Memory ends after the key was reserved.
+  vi.spyOn(store.idempotency, 'reserve').mockImplementationOnce(async (...question) => {
+    const answer = await reserve.apply(store.idempotency, question);
+    await store.redis.config('SET', 'maxmemory', 1);
+    return answer;
+  });
+  await expect(accept()).rejects.toMatchObject({
+    id: 'queue_unavailable',
+    isUnconfirmed: false,
+    cause: { message: expect.stringContaining('OOM') },
+  });
+  await store.redis.config('SET', 'maxmemory', 0);
+  expect(await store.runs.list({ limit: 10 })).toEqual([]);
+  expect(await accept()).toMatchObject({ status: 'queued', headers: {} });
 });
 
 test('a request over the rate is answered 429 even if Redis goes away before its idempotency key is free again', async () => {
@@ -38,11 +69,10 @@ test('a request over the rate is answered 429 even if Redis goes away before its
     },
   };
   const acceptance = new Acceptance({ ...store, rateLimiter: goesAway as never }, health, LIMITS);
-  const authentication = await acceptance.authenticate('limited', apiKey, acceptance.deadline());
-  if (authentication.status !== 'authenticated') throw new Error(authentication.status);
+  const automation = await authenticated(acceptance, 'limited', apiKey);
 
   const request = { payload: '{}', requestId: 'one', idempotencyKey: 'one' };
-  await expect(
-    acceptance.accept(authentication.automation, request, acceptance.deadline()),
-  ).rejects.toMatchObject({ id: 'rate_limited' });
+  await expect(acceptance.accept(automation, request, acceptance.deadline())).rejects.toMatchObject({
+    id: 'rate_limited',
+  });
 });

@@ -42,6 +42,8 @@ const server = fork(new URL('./server.js', import.meta.url), [running.url, PREFI
   execArgv: ['--expose-gc'],
   stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
 });
+const ended = new AbortController();
+server.once('exit', () => ended.abort());
 try {
   process.exitCode = (await fuzz()) ? 0 : 1;
 } finally {
@@ -111,8 +113,6 @@ async function askMemory(): Promise<Memory> {
 
 /** @throws when the server ends instead of saying something */
 async function heard(): Promise<FromServer> {
-  const ended = new AbortController();
-  server.once('exit', () => ended.abort());
   for await (const [message] of on(server, 'message', { signal: ended.signal })) return message;
   throw new Error('the server has ended');
 }

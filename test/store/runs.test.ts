@@ -50,6 +50,15 @@ describe('accept', () => {
     expect(run?.acceptedAt.getTime()).toBeLessThanOrEqual(Date.now());
   });
 
+  test('stores a run in a Redis that has lost its scripts', async () => {
+    const automation = await createTriggered(store, 'scripted');
+    await acceptRun(store, automation);
+    await store.redis.script('FLUSH', 'SYNC');
+    await acceptRun(store, automation);
+    await acceptRun(store, automation);
+    expect(await store.runs.countQueued()).toBe(3);
+  });
+
   test('gives every run an id of its own, in the order of acceptance', async () => {
     const ids = await acceptMany(await createTriggered(store, 'ordered'), 100);
     expect(new Set(ids).size).toBe(ids.length);
