@@ -21,7 +21,7 @@ export function scenarioReport(history: History, scenario: string): string[] {
 /** The table at the end. */
 export function summary(history: History, verdict: Verdict, minutes: number): string[] {
   const { operations, faults } = history;
-  const { violations, duplicates, orphanOverlaps, executions, uncertainRuns, givenUp } = verdict;
+  const { violations, duplicates, executions, uncertainRuns, givenUp } = verdict;
   const promised = new Set(operations.flatMap((operation) => promisedRun(operation) ?? []));
   const statuses = new Map<string, number>();
   for (const { status } of history.terminal.values()) count(statuses, status);
@@ -44,7 +44,7 @@ export function summary(history: History, verdict: Verdict, minutes: number): st
       'given up',
       `${givenUp.runs} runs whose worker died; ${givenUp.neverExecuted} of them were never executed`,
     ],
-    ['two at once', `${of('two at once')}; with the command of a dead worker: ${orphanOverlaps}`],
+    ['two at once', `${of('two at once')}`],
     ['out of order', `${of('out of order')}`],
     ['ended runs that changed', `${of('ended run changed')}`],
     ['other violations', otherViolations(violations.map(({ kind }) => kind))],

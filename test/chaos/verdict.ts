@@ -10,12 +10,6 @@ import {
   promisedRun,
 } from './history.ts';
 
-/**
- * Whether a command that outlived its worker may still run when its run is repeated, in an automation whose runs
- * exclude each other. Such overlaps are counted in any case.
- */
-const MAY_ORPHANS_OVERLAP = true;
-
 /** Two acceptances closer than this have no order that a caller could know, in milliseconds. */
 const ORDER_MS = 5;
 
@@ -37,8 +31,6 @@ export interface Verdict {
   violations: Incident[];
   /** Executions that repeated one which a dead worker had begun. */
   duplicates: Record<DuplicateCause, number>;
-  /** Executions of exclusive automations during which a dead worker's command still ran. */
-  orphanOverlaps: number;
   executions: number;
   /** Runs of requests whose senders do not know. */
   uncertainRuns: number;
@@ -52,7 +44,6 @@ export function judge(evidence: Evidence): Verdict {
   const violations: Incident[] = [...history.incidents];
   const marks = [...history.deliveries, ...commandMarks];
   const executions = executionsByRun(marks);
-  const orphans = { overlaps: 0 };
   violations.push(
     ...judgeAnswers(history),
     ...judgePromises(history, runs),
@@ -64,7 +55,7 @@ export function judge(evidence: Evidence): Verdict {
   for (const { slug, isExclusive } of evidence.automations.values()) {
     if (!isExclusive) continue;
     const own = marks.filter((mark) => mark.slug === slug);
-    violations.push(...judgeOverlaps(evidence, own, orphans), ...judgeOrder(history, own));
+    violations.push(...judgeOverlaps(own), ...judgeOrder(history, own));
   }
   const givenUp = [...runs.values()].filter(({ outcome }) => outcome?.reason === 'worker_lost');
   return {
@@ -74,7 +65,6 @@ export function judge(evidence: Evidence): Verdict {
       runs: givenUp.length,
       neverExecuted: givenUp.filter(({ id }) => !executions.has(id)).length,
     },
-    orphanOverlaps: orphans.overlaps,
     executions: [...executions.values()].reduce((sum, { size }) => sum + size, 0),
     uncertainRuns: [...runs.values()].filter(({ id, requestId }) => {
       const operation = history.operationOfRequest.get(requestId);
@@ -246,11 +236,7 @@ function causeOfLoss({ faults }: History, record: AttemptRecord): DuplicateCause
 }
 
 /** No sign of an execution comes after another one of the same automation has begun. */
-function judgeOverlaps(
-  { history }: Evidence,
-  marks: readonly Mark[],
-  orphans: { overlaps: number },
-): Incident[] {
+function judgeOverlaps(marks: readonly Mark[]): Incident[] {
   const violations: Incident[] = [];
   const seen = new Set<string>();
   let latest: Mark | undefined;
@@ -261,9 +247,6 @@ function judgeOverlaps(
     const pair = `${mark.runId} ${mark.execution} during ${latest.runId} ${latest.execution}`;
     if (seen.has(pair)) continue;
     seen.add(pair);
-    const isOrphan = (history.attempts.get(mark.runId) ?? []).some((record) => causeOfLoss(history, record));
-    if (isOrphan) orphans.overlaps += 1;
-    if (isOrphan && MAY_ORPHANS_OVERLAP) continue;
     violations.push({ kind: 'two at once', message: `${mark.slug}: ${pair}`, runId: mark.runId });
   }
   return violations;

@@ -94,9 +94,9 @@ async function fuzz(): Promise<boolean> {
   for (const part of ['rss', 'heapUsed', 'external'] as const) {
     const [before = 0, after = 0] = [warm, end].map((each) => median(each.map(({ memory }) => memory[part])));
     const growth = after / before - 1;
-    console.log(
-      `${part.padEnd(10)} ${megabytes(before)} after the warm-up, ${megabytes(after)} at the end: ${(growth * 100).toFixed(1)} %`,
-    );
+    const start =
+      before > 0 ? `, ${megabytes(before)} after the warm-up: ${(growth * 100).toFixed(1)} %` : '';
+    console.log(`${part.padEnd(10)} ${megabytes(after)} at the end${start}`);
     if (part === 'rss' && seconds >= JUDGED_SECONDS && growth > MAX_GROWTH)
       tally.failure ??= 'the process has grown';
   }
