@@ -3,7 +3,7 @@ import { defineConfig } from 'vitest/config';
 export default defineConfig({
   test: {
     include: ['test/**/*.test.ts'],
-    exclude: ['test/chaos/{shutdown,stalled}.test.ts', 'test/{bench,clients,topologies}/**'],
+    exclude: ['test/chaos/{retention,shutdown,stalled}.test.ts', 'test/{bench,clients,topologies}/**'],
     globalSetup: 'test/support/global-setup.ts',
     reporters: ['default', './test/support/count-reporter.ts'],
     pool: 'forks',

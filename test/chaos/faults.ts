@@ -65,6 +65,7 @@ export class Faults {
 
   /** Lets Redis refuse every write for want of memory. */
   async fillRedis(): Promise<void> {
+    await this.#stage.connected();
     const { redis } = this.#stage.store;
     const used = /used_memory:(\d+)/.exec(await redis.info('memory'))?.[1];
     const end = this.#begin('Redis full', [], ['accepting', 'executing']);

@@ -80,7 +80,7 @@ export class Stage {
     const store = createStore(connection, PREFIX, () => undefined);
     this.#store = store;
     this.#closers.push(() => store.close());
-    await until(() => connection.status === 'ready', 'Redis does not answer');
+    await this.connected();
     const receiver = await Receiver.listen(this.history, new Chance(seed + 1));
     this.#closers.push(() => receiver.close());
     this.#automations = await createAutomations(store, receiver, this.marksFile);
@@ -117,6 +117,11 @@ export class Stage {
 
   get store(): Store {
     return opened(this.#store);
+  }
+
+  /** Waits until this process itself has a connection, which it loses like everybody else. */
+  async connected(): Promise<void> {
+    await until(() => this.store.redis.status === 'ready', 'Redis does not answer');
   }
 
   get observer(): Observer {

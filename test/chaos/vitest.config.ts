@@ -3,7 +3,7 @@ import { defineConfig } from 'vitest/config';
 /** `npm run test:chaos`: what takes minutes, or would disturb other tests. One file at a time. */
 export default defineConfig({
   test: {
-    include: ['test/chaos/{shutdown,stalled}.test.ts'],
+    include: ['test/chaos/{retention,shutdown,stalled}.test.ts'],
     globalSetup: 'test/support/global-setup.ts',
     reporters: ['default', './test/support/count-reporter.ts'],
     pool: 'forks',
