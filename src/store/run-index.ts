@@ -27,9 +27,9 @@ export class RunIndex {
     this.#keys = keys;
   }
 
-  /** Adds to the transaction that enqueues a run what makes it be found. */
-  add(transaction: Transaction, slug: string, runId: string): void {
-    transaction.runCommand('zadd', [this.#keys.openRuns(slug), 0, runId]);
+  /** Adds to what enqueues a run what makes it be found. */
+  add(transaction: Transaction, slug: string, runId: string): unknown {
+    return transaction.runCommand('zadd', [this.#keys.openRuns(slug), 0, runId]);
   }
 
   /** @param succeededAt when the run succeeded, if it did, in milliseconds since the epoch */
