@@ -96,6 +96,19 @@ export const ConfigSchema = Type.Object({
     maximum: 3_600_000,
     description: 'Time for requests and runs in progress to finish after SIGTERM, in milliseconds',
   }),
+  OPS_HOST: Type.String({
+    default: '127.0.0.1',
+    minLength: 1,
+    description: 'Address of the private listener of each process, for monitoring',
+  }),
+  OPS_PORT: Type.Optional(
+    Type.Integer({
+      minimum: 0,
+      maximum: 65_534,
+      description:
+        'Port of the private listener of `orc api` or `orc worker`; with `orc local`, of the API, and one more of the worker. Default: there is none',
+    }),
+  ),
   ORC_VERSION: Type.Optional(
     Type.String({
       minLength: 1,

@@ -18,6 +18,7 @@ test('an empty environment gives the defaults', () => {
   expect(readConfig({})).toEqual({
     HOST: '127.0.0.1',
     PORT: 3000,
+    OPS_HOST: '127.0.0.1',
     REDIS_PREFIX: 'orc',
     LOG_LEVEL: 'info',
     BODY_LIMIT_BYTES: 262_144,
@@ -91,9 +92,10 @@ test('all problems are in one message, each with what is expected, and none with
     RUN_TIMEOUT_MS: '99',
     RUN_RETENTION_DAYS: '0',
     SHUTDOWN_GRACE_MS: 'true',
+    OPS_PORT: '65535',
   };
   const [first, ...lines] = problemsOf(wrong).split('\n');
-  expect(first).toBe('The environment has 14 problems:');
+  expect(first).toBe('The environment has 15 problems:');
   const named = lines.map((line) => /^ {2}(\w+) .+: .+\.$/.exec(line)?.[1]);
   expect(named.sort()).toEqual(
     Object.keys(wrong)

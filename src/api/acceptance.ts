@@ -35,6 +35,8 @@ export interface Accepted {
   runId: string;
   status: RunStatus;
   headers: Record<string, string>;
+  /** Whether an earlier request has made the run. */
+  isReplay: boolean;
 }
 
 /**
@@ -132,7 +134,7 @@ export class Acceptance {
     }
     this.#accepted.latest += 1;
     const headers = rate && decision ? rateHeaders(rate, decision) : {};
-    return { runId: run.id, status: 'queued', headers };
+    return { runId: run.id, status: 'queued', headers, isReplay: false };
   }
 
   async #replay(known: IdempotencyRecord, request: IdempotentRequest, deadline: number): Promise<Accepted> {
@@ -141,7 +143,7 @@ export class Acceptance {
     const run = await this.#ask(() => this.#store.runs.get(runId), deadline);
     // A run that is no longer kept has ended, and how it ended was noted with the key.
     const status = run?.status ?? known.status ?? 'failed';
-    return { runId, status, headers: { 'idempotency-replayed': 'true' } };
+    return { runId, status, headers: { 'idempotency-replayed': 'true' }, isReplay: true };
   }
 
   async #takeRate(automationId: string, rate: RateLimit, deadline: number): Promise<RateDecision> {

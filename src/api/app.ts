@@ -2,6 +2,7 @@ import type { Server } from 'node:http';
 import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
 import { type FastifyHttpOptions, fastify, LogController } from 'fastify';
 import type { Logger } from '../logger.ts';
+import type { Metrics } from '../ops/metrics.ts';
 import { readSite } from '../pages/site.ts';
 import type { Store } from '../store/store.ts';
 import { Acceptance, type AcceptanceLimits } from './acceptance.ts';
@@ -21,6 +22,7 @@ export interface AppDependencies {
   health: HealthMonitor;
   logger: Logger;
   settings: AppSettings;
+  metrics?: Metrics | undefined;
   /** For who wants to know of the app's connections. */
   connections?: Connections;
 }
@@ -53,10 +55,11 @@ export function buildApp({
   health,
   logger,
   settings,
+  metrics,
   connections = new Connections(),
 }: AppDependencies) {
   const { bodyLimitBytes, version, publicUrl, frontendUrl, trustedProxies } = settings;
-  const socketErrors = new SocketErrors(connections, logger);
+  const socketErrors = new SocketErrors(connections, logger, metrics);
   const options: FastifyHttpOptions<Server> = {
     loggerInstance: logger,
     logController: new LogController({ disableRequestLogging: true }),
@@ -84,6 +87,7 @@ export function buildApp({
       reply.header('x-request-id', request.id);
       const apiError = toApiError(error);
       sendError(request, reply, apiError);
+      metrics?.requestRejected(apiError.id);
       logger.info({ requestId: request.id, method: request.method, error: apiError.id }, 'request');
     },
   };
@@ -95,10 +99,10 @@ export function buildApp({
   app.server.maxHeadersCount = 0;
 
   app.register(errorsPlugin);
-  app.register(requestContextPlugin);
+  app.register(requestContextPlugin, { metrics });
   app.register(openapiPlugin, { bodyLimitBytes });
   app.register(healthRoute, { health, version, ...(frontendUrl !== undefined && { frontendUrl }) });
-  app.register(automationTriggersRoute, { acceptance: new Acceptance(store, health, settings) });
+  app.register(automationTriggersRoute, { acceptance: new Acceptance(store, health, settings), metrics });
   const documents = { site: readSite(), ...(publicUrl !== undefined && { publicUrl }) };
   app.register(machineReadableRoutes, documents);
   app.register(pagesRoutes, documents);

@@ -3,6 +3,7 @@ import type { Socket } from 'node:net';
 import type { ConnectionError } from 'fastify';
 import { ERRORS, type ErrorId } from '../core/errors.ts';
 import type { Logger } from '../logger.ts';
+import type { Metrics } from '../ops/metrics.ts';
 import type { Connection, Connections } from './connections.ts';
 import { isRequestLineTooLong } from './long-line.ts';
 import { JSON_TYPE, serializedError } from './plugins/errors.ts';
@@ -15,10 +16,12 @@ import { JSON_TYPE, serializedError } from './plugins/errors.ts';
 export class SocketErrors {
   readonly #connections: Connections;
   readonly #logger: Logger;
+  readonly #metrics: Metrics | undefined;
 
-  constructor(connections: Connections, logger: Logger) {
+  constructor(connections: Connections, logger: Logger, metrics: Metrics | undefined) {
     this.#connections = connections;
     this.#logger = logger;
+    this.#metrics = metrics;
   }
 
   attach(server: Server): void {
@@ -73,6 +76,7 @@ export class SocketErrors {
     const body = serializedError(id);
     const fields = { ...headersOf(body), ...headers, Date: new Date().toUTCString(), Connection: 'close' };
     const lines = Object.entries(fields).map(([name, value]) => `${name}: ${value}`);
+    this.#metrics?.requestRejected(id);
     this.#logger.info({ statusCode, error: id }, 'connection closed');
     connection.end([`HTTP/1.1 ${statusCode} ${STATUS_CODES[statusCode]}`, ...lines, '', body].join('\r\n'));
   }
@@ -84,6 +88,7 @@ export class SocketErrors {
   #refuseExpectation(response: ServerResponse): void {
     const { statusCode } = ERRORS.expectation_failed;
     const body = serializedError('expectation_failed');
+    this.#metrics?.requestRejected('expectation_failed');
     this.#logger.info({ statusCode, error: 'expectation_failed' }, 'request');
     response.writeHead(statusCode, headersOf(body)).end(body);
   }

@@ -1,6 +1,7 @@
 import type { Config } from '../config.ts';
 import { withDeadline } from '../core/deadline.ts';
 import type { Logger } from '../logger.ts';
+import type { Ops } from '../ops/start-ops.ts';
 import { connect, outageReporter } from '../store/connect.ts';
 import { createStore } from '../store/store.ts';
 import { buildApp } from './app.ts';
@@ -18,9 +19,15 @@ export interface RunningApi {
 /**
  * Starts the API process's work: listens, whether Redis is there or not.
  *
+ * @param ops the process's private listener
  * @throws when the address cannot be listened on
  */
-export async function startApi(config: Config, redisUrl: string, logger: Logger): Promise<RunningApi> {
+export async function startApi(
+  config: Config,
+  redisUrl: string,
+  logger: Logger,
+  ops?: Ops,
+): Promise<RunningApi> {
   const outage = outageReporter({
     down: (err) => logger.error({ err }, 'redis is away: triggers are answered 503 until it is back'),
     up: () => logger.info('redis is back'),
@@ -37,6 +44,7 @@ export async function startApi(config: Config, redisUrl: string, logger: Logger)
     store,
     health,
     logger,
+    metrics: ops?.metrics,
     settings: {
       bodyLimitBytes: config.BODY_LIMIT_BYTES,
       acceptTimeoutMs: config.ACCEPT_TIMEOUT_MS,
@@ -53,6 +61,14 @@ export async function startApi(config: Config, redisUrl: string, logger: Logger)
     health.close();
     await store.close();
   };
+  let isListening = false;
+  ops?.attach({
+    store,
+    notReadyBecause: () => {
+      if (!isListening) return 'The process is starting.';
+      return health.latest.status === 'unavailable' ? 'Redis takes no writes.' : undefined;
+    },
+  });
   let url: string;
   try {
     await health.start();
@@ -61,6 +77,7 @@ export async function startApi(config: Config, redisUrl: string, logger: Logger)
     await release();
     throw error;
   }
+  isListening = true;
   logger.info({ url, version: config.version }, 'api listens');
 
   let closing: Promise<void> | undefined;

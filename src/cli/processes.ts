@@ -1,7 +1,9 @@
 import closeWithGrace from 'close-with-grace';
 import { Command } from 'commander';
+import type { Config } from '../config.ts';
 import { READY } from '../local/child.ts';
 import { createLogger, flush, type Logger } from '../logger.ts';
+import type { Ops } from '../ops/start-ops.ts';
 import { type CommandContext, redisUrlOf } from './context.ts';
 
 /** Beyond the grace period, time for what takes time to end, in milliseconds; then the process ends as it is. */
@@ -14,9 +16,14 @@ export function processCommands(context: CommandContext): Command[] {
     .action(async () => {
       const config = context.config();
       const logger = createLogger(config.LOG_LEVEL, 'api');
+      const redisUrl = await redisUrlOf(context);
       const { startApi } = await import('../api/start-api.ts');
-      const running = await startApi(config, await redisUrlOf(context), logger);
-      closeOnSignal(config.SHUTDOWN_GRACE_MS, logger, () => running.close(config.SHUTDOWN_GRACE_MS));
+      const ops = await opsOf(config, logger);
+      const running = await startApi(config, redisUrl, logger, ops).catch(async (error) => {
+        await ops?.close();
+        throw error;
+      });
+      closeOnSignal(config.SHUTDOWN_GRACE_MS, logger, running, ops);
       process.send?.(READY);
     });
 
@@ -25,9 +32,11 @@ export function processCommands(context: CommandContext): Command[] {
     .action(async () => {
       const config = context.config();
       const logger = createLogger(config.LOG_LEVEL, 'worker');
+      const redisUrl = await redisUrlOf(context);
       const { startWorker } = await import('../worker/start-worker.ts');
-      const running = startWorker(config, await redisUrlOf(context), logger);
-      closeOnSignal(config.SHUTDOWN_GRACE_MS, logger, () => running.close(config.SHUTDOWN_GRACE_MS));
+      const ops = await opsOf(config, logger);
+      const running = startWorker(config, redisUrl, logger, { ops });
+      closeOnSignal(config.SHUTDOWN_GRACE_MS, logger, running, ops);
       await running.ready;
       process.send?.(READY);
     });
@@ -35,14 +44,29 @@ export function processCommands(context: CommandContext): Command[] {
   return [api, worker];
 }
 
+/** The process's private listener, where one is wanted. What it needs is loaded only then. */
+async function opsOf(config: Config, logger: Logger): Promise<Ops | undefined> {
+  const { OPS_PORT: port } = config;
+  if (port === undefined) return undefined;
+  const { startOps } = await import('../ops/start-ops.ts');
+  return startOps(config, port, logger);
+}
+
 /** Ends the process in order: on SIGTERM and SIGINT, on an error nobody caught, and when its parent is gone. */
-function closeOnSignal(graceMs: number, logger: Logger, close: () => Promise<void>): void {
+function closeOnSignal(
+  graceMs: number,
+  logger: Logger,
+  running: { close(graceMs: number): Promise<void> },
+  ops: Ops | undefined,
+): void {
   const closer = closeWithGrace(
     { delay: graceMs + LAST_RESORT_MS, logger: { error: (message: unknown) => logger.error(message) } },
     async ({ signal, err }) => {
+      ops?.stopping();
       if (err) logger.fatal({ err }, 'unexpected error');
       else logger.info({ signal }, 'stopping');
-      await close();
+      await running.close(graceMs);
+      await ops?.close();
       await flush(logger);
     },
   );

@@ -86,7 +86,9 @@ export async function startLocal(options: LocalOptions): Promise<RunningLocal> {
     const onRecord = (record: LogRecord) => {
       void latestOutput(store, record).then((output) => options.onRecord(record, output));
     };
-    const worker = startOrcChild('worker', childEnv, onRecord);
+    const { OPS_PORT } = config;
+    const workerOps = OPS_PORT && { OPS_PORT: `${OPS_PORT + 1}` };
+    const worker = startOrcChild('worker', { ...childEnv, ...workerOps }, onRecord);
     const api = startOrcChild('api', childEnv, onRecord);
     opened.push(async () => {
       await Promise.all([api.stop(), worker.stop()]);

@@ -1,9 +1,9 @@
 import { UnrecoverableError, WaitingError, Worker } from 'bullmq';
 import { withDeadline } from '../core/deadline.ts';
-import type { AttemptResult, RunAttempt, RunOutcome } from '../core/run.ts';
+import type { AttemptResult, Run, RunAttempt, RunOutcome } from '../core/run.ts';
 import type { RedisClient } from './connect.ts';
 import { QUEUE_NAME, type RunJob, type RunJobData } from './queue.ts';
-import { type RunStep, toRunAttempt } from './run-record.ts';
+import { type RunStep, toRun, toRunAttempt } from './run-record.ts';
 import { RETENTION_MS, type RetentionLimits } from './run-retention.ts';
 import type { Store } from './store.ts';
 
@@ -90,6 +90,8 @@ export interface RunConsumerOptions {
     lease: Readonly<Lease>,
   ): Promise<AttemptResult | 'interrupted'>;
   onError(error: Error): void;
+  /** Is told of each run that has ended for good here. */
+  onEnded?(run: Run): void;
   timing?: Readonly<LockTiming>;
 }
 
@@ -191,9 +193,13 @@ export function consumeRuns(options: RunConsumerOptions): RunConsumer {
     },
   );
   worker.on('error', options.onError);
-  worker.on('completed', (job) => inBackground(store.runs.finish(job, { succeeded: true })));
+  const finish = (job: RunJob, succeeded: boolean) => {
+    inBackground(store.runs.finish(job, { succeeded }));
+    options.onEnded?.(toRun(job, false));
+  };
+  worker.on('completed', (job) => finish(job, true));
   worker.on('failed', (job) => {
-    if (job?.finishedOn !== undefined) inBackground(store.runs.finish(job, { succeeded: false }));
+    if (job?.finishedOn !== undefined) finish(job, false);
   });
   const cancelPolling = setInterval(() => {
     for (const [runId, { interruption }] of attempts) {

@@ -68,6 +68,16 @@ export interface NewRun {
 
 type JobJson = ReturnType<RunJob['asJSON']>;
 
+/** What waits, at one moment. */
+export interface QueueDepth {
+  /** Runs that have not started. */
+  queued: number;
+  /** Runs between two attempts. */
+  retrying: number;
+  oldestQueuedId?: string;
+  oldestQueuedAt?: Date;
+}
+
 /** What waits and what executes, at one moment. */
 export interface QueueOverview {
   /** Runs that have not started. */
@@ -82,6 +92,11 @@ export interface QueueOverview {
 /** `run_` and a UUIDv7, so that ids sort by their time. */
 export function newRunId(): string {
   return `run_${uuidv7()}`;
+}
+
+/** When a run was accepted, which its id says in its first 48 bits (RFC 9562, section 5.7). */
+function acceptedAtOf(runId: string): Date {
+  return new Date(Number.parseInt(runId.slice('run_'.length).replaceAll('-', '').slice(0, 12), 16));
 }
 
 /**
@@ -221,23 +236,37 @@ export class RunQueue {
 
   async overview(): Promise<QueueOverview> {
     const queue = await this.#queue.open();
-    const [waiting, delayed, [next], parked, activeIds] = await Promise.all([
-      this.#redis.llen(queue.toKey('wait')),
-      this.#redis.zcard(queue.toKey('delayed')),
-      this.#redis.lrange(queue.toKey('wait'), -1, -1),
-      this.#lanes.parked(),
+    const [{ queued, retrying, oldestQueuedId }, activeIds] = await Promise.all([
+      this.depth(),
       this.#redis.lrange(queue.toKey('active'), 0, -1),
     ]);
     const running = (await this.#read(queue, activeIds)).filter(({ status }) => status === 'running');
     running.sort((a, b) => Number(a.startedAt) - Number(b.startedAt) || (a.id < b.id ? -1 : 1));
-    const oldest = [next, ...parked.heads].filter((id) => id !== undefined).sort()[0];
-    const oldestQueued = oldest === undefined ? undefined : await this.get(oldest);
+    const oldestQueued = oldestQueuedId === undefined ? undefined : await this.get(oldestQueuedId);
+    return { queued, retrying, running, ...(oldestQueued && { oldestQueued }) };
+  }
+
+  /** What waits, without reading any run. */
+  async depth(): Promise<QueueDepth> {
+    const queue = await this.#queue.open();
+    const [waiting, delayed, [next], parked] = await Promise.all([
+      this.#redis.llen(queue.toKey('wait')),
+      this.#redis.zcard(queue.toKey('delayed')),
+      this.#redis.lrange(queue.toKey('wait'), -1, -1),
+      this.#lanes.parked(),
+    ]);
+    const oldestQueuedId = [next, ...parked.heads].filter((id) => id !== undefined).sort()[0];
     return {
       queued: waiting + parked.count,
       retrying: Math.max(delayed - parked.count, 0),
-      running,
-      ...(oldestQueued && { oldestQueued }),
+      ...(oldestQueuedId !== undefined && { oldestQueuedId, oldestQueuedAt: acceptedAtOf(oldestQueuedId) }),
     };
+  }
+
+  /** How many jobs BullMQ has in each of its states; a run that waits in a lane is one that is delayed. */
+  async jobCounts(): Promise<Record<string, number>> {
+    const queue = await this.#queue.open();
+    return queue.getJobCounts();
   }
 
   /**

@@ -5,7 +5,7 @@ import type { Keys } from './keys.ts';
 export const HEARTBEAT_MS = 2000;
 
 /** A worker without a sign of life for this long, in seconds, counts as dead. */
-const ALIVE_SECONDS = 7;
+export const ALIVE_SECONDS = 7;
 
 /** Redis' own clock is used throughout, so that the machines' clocks need not agree. */
 const SCRIPTS = {
@@ -15,6 +15,7 @@ const SCRIPTS = {
     redis.call('SET', KEYS[2], now)
     redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now - ${ALIVE_SECONDS})
     return redis.call('ZCARD', KEYS[1])`,
+  countAlive: `return redis.call('ZCOUNT', KEYS[1], '(' .. redis.call('TIME')[1] - ${ALIVE_SECONDS}, '+inf')`,
 } as const;
 
 /** Which workers are alive, as they say themselves. */
@@ -33,6 +34,11 @@ export class WorkerRegistry {
 
   async leave(workerId: string): Promise<void> {
     await this.#redis.zrem(this.#keys.workers, workerId);
+  }
+
+  /** Counts the workers alive, and writes nothing. */
+  async countAlive(): Promise<number> {
+    return Number(await this.#redis.eval(SCRIPTS.countAlive, 1, this.#keys.workers));
   }
 
   /**

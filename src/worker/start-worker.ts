@@ -3,11 +3,12 @@ import { hostname } from 'node:os';
 import { type Config, processEnvironment } from '../config.ts';
 import { withDeadline } from '../core/deadline.ts';
 import type { Logger } from '../logger.ts';
+import type { Ops } from '../ops/start-ops.ts';
 import { AutomationStore } from '../store/automations.ts';
 import { connect, outageReporter } from '../store/connect.ts';
-import { consumeRuns, LOCK_TIMING, type LockTiming } from '../store/consumer.ts';
+import { consumeRuns, type LockTiming } from '../store/consumer.ts';
 import { createStore } from '../store/store.ts';
-import { HEARTBEAT_MS } from '../store/workers.ts';
+import { ALIVE_SECONDS, HEARTBEAT_MS } from '../store/workers.ts';
 import { executeRun } from './execute-run.ts';
 import { startGuard } from './guard.ts';
 
@@ -24,12 +25,18 @@ export interface RunningWorker {
   close(graceMs: number): Promise<void>;
 }
 
+export interface WorkerOptions {
+  timing?: Readonly<LockTiming>;
+  /** The process's private listener. */
+  ops?: Ops | undefined;
+}
+
 /** Starts the worker process's work. Returns at once; runs are taken as soon as Redis is there. */
 export function startWorker(
   config: Config,
   redisUrl: string,
   logger: Logger,
-  timing: Readonly<LockTiming> = LOCK_TIMING,
+  { timing, ops }: WorkerOptions = {},
 ): RunningWorker {
   const id = `${hostname()}-${process.pid}-${randomBytes(3).toString('hex')}`;
   const guard = startGuard(id, logger);
@@ -51,7 +58,8 @@ export function startWorker(
     workerId: id,
     concurrency: config.WORKER_CONCURRENCY,
     retentionLimits: { maxAgeMs: retentionSeconds * 1000, maxRuns: config.RUN_RETENTION_COUNT },
-    timing,
+    ...(timing && { timing }),
+    onEnded: (run) => ops?.metrics.runEnded(run),
     onError: (error) => {
       // What the connection reports is reported once, by the outage reporter.
       if (redis.status === 'ready') onError(error);
@@ -74,10 +82,27 @@ export function startWorker(
       ),
   });
 
-  const beat = () => store.workers.beat(id).catch(() => {});
+  let isReady = false;
+  let beatAt = 0;
+  const beat = async () => {
+    await store.workers.beat(id).then(
+      () => {
+        beatAt = Date.now();
+      },
+      () => undefined,
+    );
+  };
+  ops?.attach({
+    store,
+    notReadyBecause: () => {
+      const isHeard = Date.now() - beatAt < ALIVE_SECONDS * 1000;
+      return isReady && isHeard ? undefined : 'Redis does not answer.';
+    },
+  });
   const heartbeat = setInterval(beat, HEARTBEAT_MS);
   const ready = consumer.ready().then(async () => {
     await beat();
+    isReady = true;
     logger.info({ worker: id, concurrency: config.WORKER_CONCURRENCY }, 'worker takes runs');
   });
 

@@ -152,7 +152,7 @@ const TIMED_WORKER = `
   const [{ readConfig }, { createLogger }, { startWorker }] = await Promise.all(
     ['config.js', 'logger.js', 'worker/start-worker.js'].map(dist));
   const config = readConfig();
-  const worker = startWorker(config, config.REDIS_URL, createLogger('info', 'worker'), JSON.parse(timing));
+  const worker = startWorker(config, config.REDIS_URL, createLogger('info', 'worker'), { timing: JSON.parse(timing) });
   process.once('SIGTERM', () => worker.close(config.SHUTDOWN_GRACE_MS));
   await worker.ready;`;
 

@@ -25,10 +25,10 @@ export function openTestStore(prefix = newPrefix()): Store & { prefix: string; e
 }
 
 /** A store at a Redis that a test starts and stops itself; closed when the test has ended. */
-export function openStoreAt(url: string, profile: ConnectionProfile): Store {
+export function openStoreAt(url: string, profile: ConnectionProfile, prefix = newPrefix()): Store {
   const store = createStore(
     connect(url, profile, () => undefined),
-    newPrefix(),
+    prefix,
     () => undefined,
   );
   onTestFinished(() => store.close());

@@ -3,6 +3,7 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import fastifyPlugin from 'fastify-plugin';
 import { ApiError } from '../../core/errors.ts';
 import { loggable } from '../../logger.ts';
+import type { Metrics } from '../../ops/metrics.ts';
 import { comesTooLate, endConnection } from './errors.ts';
 
 declare module 'fastify' {
@@ -30,7 +31,11 @@ export function requestIdOf(request: { headers: Record<string, string | string[]
 
 /** Gives every request its id, and every answer one line in the log. */
 export const requestContextPlugin = fastifyPlugin(
-  async (app: FastifyInstance) => {
+  async (app: FastifyInstance, { metrics }: { metrics: Metrics | undefined }) => {
+    const tell: typeof log = (request, reply, more) => {
+      if (request.errorId !== undefined) metrics?.requestRejected(request.errorId);
+      log(request, reply, more);
+    };
     app.decorateRequest('runId', undefined);
     app.decorateRequest('automationSlug', undefined);
     app.decorateRequest('isLogged', false);
@@ -53,13 +58,13 @@ export const requestContextPlugin = fastifyPlugin(
 
     app.addHook('onResponse', (request, reply, done) => {
       request.isLogged = true;
-      log(request, reply);
+      tell(request, reply);
       done();
     });
     // A client that hangs up does not end its request: what it started goes on, and is logged when its answer is ready.
     app.addHook('onSend', (request, reply, _payload, done) => {
       const logHungUp = () => {
-        if (!request.isLogged && !reply.raw.writableFinished) log(request, reply, { hungUp: true });
+        if (!request.isLogged && !reply.raw.writableFinished) tell(request, reply, { hungUp: true });
       };
       if (reply.raw.closed) logHungUp();
       else reply.raw.once('close', logHungUp);

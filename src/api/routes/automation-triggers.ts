@@ -1,5 +1,6 @@
 import type { FastifyInstance, FastifyRequest } from 'fastify';
 import { ApiError } from '../../core/errors.ts';
+import type { Metrics } from '../../ops/metrics.ts';
 import type { Acceptance } from '../acceptance.ts';
 import { apiKeyPlugin } from '../plugins/api-key.ts';
 import { payloadPlugin, triggerPayload } from '../plugins/payload.ts';
@@ -15,6 +16,7 @@ import {
 
 interface AutomationTriggersOptions {
   acceptance: Acceptance;
+  metrics: Metrics | undefined;
 }
 
 const EXAMPLE = { runId: 'run_0195a2c4-7b1e-7f3a-9c5d-2e8f4a6b1c3d', status: 'queued' };
@@ -30,7 +32,7 @@ const TRACEPARENT = /^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$/;
  */
 export async function automationTriggersRoute(
   app: FastifyInstance,
-  { acceptance }: AutomationTriggersOptions,
+  { acceptance, metrics }: AutomationTriggersOptions,
 ) {
   await app.register(payloadPlugin);
   await app.register(apiKeyPlugin, { acceptance });
@@ -84,7 +86,7 @@ export async function automationTriggersRoute(
       if (idempotencyKey === undefined) await acceptance.checkRate(automation, acceptBy);
       const payload = triggerPayload(request);
       const traceparent = traceparentOf(request);
-      const { headers, ...run } = await acceptance.accept(
+      const { headers, isReplay, ...run } = await acceptance.accept(
         automation,
         {
           payload,
@@ -95,6 +97,8 @@ export async function automationTriggersRoute(
         acceptBy,
       );
       request.runId = run.runId;
+      if (isReplay) metrics?.requestReplayed();
+      else metrics?.runAccepted(automation.slug, reply.elapsedTime / 1000);
       return reply.code(202).header('cache-control', 'no-store').headers(headers).send(run);
     },
   });

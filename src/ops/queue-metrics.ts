@@ -1,0 +1,68 @@
+import { Gauge, Registry } from 'prom-client';
+import { withDeadline } from '../core/deadline.ts';
+import type { Store } from '../store/store.ts';
+
+/** Redis' time for one scrape, in milliseconds. Prometheus itself waits for ten seconds. */
+const DEADLINE_MS = 1000;
+
+/** What every process reports alike: how the queue and the workers are, asked of Redis when somebody wants to know. */
+export class QueueMetrics {
+  readonly #store: Store;
+  readonly #up = new Registry();
+  readonly #known = new Registry();
+  readonly #redisUp: Gauge;
+  readonly #workersAlive: Gauge;
+  readonly #queued: Gauge;
+  readonly #retrying: Gauge;
+  readonly #oldestAge: Gauge;
+  readonly #jobs: Gauge<'state'>;
+  #asking: Promise<string> | undefined;
+
+  constructor(store: Store) {
+    this.#store = store;
+    const gauge = (registry: Registry, name: string, help: string) =>
+      new Gauge({ name, help, registers: [registry] });
+    this.#redisUp = gauge(this.#up, 'orc_redis_up', 'Whether Redis has answered this process in time.');
+    this.#workersAlive = gauge(this.#known, 'orc_workers_alive', 'Workers that are alive.');
+    this.#queued = gauge(this.#known, 'orc_queued_runs', 'Runs that have not started.');
+    this.#retrying = gauge(this.#known, 'orc_retrying_runs', 'Runs between two attempts.');
+    this.#oldestAge = gauge(
+      this.#known,
+      'orc_oldest_queued_run_age_seconds',
+      'Time since the run was accepted that has waited longest for its start, or 0.',
+    );
+    // What BullMQ's own exporter tells, too, under a name that is not for gauges.
+    this.#jobs = new Gauge({
+      name: 'orc_queue_jobs',
+      help: 'Jobs in each state of BullMQ; those that wait in a lane are delayed.',
+      labelNames: ['state'],
+      registers: [this.#known],
+    });
+  }
+
+  /** In Prometheus' text format. What Redis does not say in time is left out, rather than told from memory. */
+  async read(): Promise<string> {
+    // One question at a time: a Redis that hangs is not sent more and more of them.
+    this.#asking ??= this.#ask().finally(() => {
+      this.#asking = undefined;
+    });
+    const known = await withDeadline(this.#asking, DEADLINE_MS).catch(() => undefined);
+    this.#redisUp.set(known === undefined ? 0 : 1);
+    return (await this.#up.metrics()) + (known ?? '');
+  }
+
+  async #ask(): Promise<string> {
+    const { runs, workers } = this.#store;
+    const [workersAlive, { queued, retrying, oldestQueuedAt }, jobCounts] = await Promise.all([
+      workers.countAlive(),
+      runs.depth(),
+      runs.jobCounts(),
+    ]);
+    this.#workersAlive.set(workersAlive);
+    this.#queued.set(queued);
+    this.#retrying.set(retrying);
+    this.#oldestAge.set(oldestQueuedAt ? Math.max(0, Date.now() - oldestQueuedAt.getTime()) / 1000 : 0);
+    for (const [state, count] of Object.entries(jobCounts)) this.#jobs.set({ state }, count);
+    return this.#known.metrics();
+  }
+}
