@@ -1,6 +1,7 @@
 import type { Server } from 'node:http';
 import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
-import { type FastifyHttpOptions, fastify, LogController } from 'fastify';
+import { type FastifyHttpOptions, type FastifyRequest, fastify, LogController } from 'fastify';
+import type { ErrorId } from '../core/errors.ts';
 import type { Logger } from '../logger.ts';
 import type { Metrics } from '../ops/metrics.ts';
 import { readSite } from '../pages/site.ts';
@@ -11,6 +12,7 @@ import type { HealthMonitor } from './health-monitor.ts';
 import { errorsPlugin, sendError, toApiError } from './plugins/errors.ts';
 import { openapiPlugin } from './plugins/openapi.ts';
 import { requestContextPlugin, requestIdOf } from './plugins/request-context.ts';
+import type { RejectionTally } from './rejection-tally.ts';
 import { automationTriggersRoute } from './routes/automation-triggers.ts';
 import { healthRoute } from './routes/health.ts';
 import { machineReadableRoutes } from './routes/machine-readable.ts';
@@ -23,6 +25,7 @@ export interface AppDependencies {
   logger: Logger;
   settings: AppSettings;
   metrics?: Metrics | undefined;
+  rejections?: RejectionTally;
   /** For who wants to know of the app's connections. */
   connections?: Connections;
 }
@@ -56,6 +59,7 @@ export function buildApp({
   logger,
   settings,
   metrics,
+  rejections,
   connections = new Connections(),
 }: AppDependencies) {
   const { bodyLimitBytes, version, publicUrl, frontendUrl, trustedProxies } = settings;
@@ -99,7 +103,13 @@ export function buildApp({
   app.server.maxHeadersCount = 0;
 
   app.register(errorsPlugin);
-  app.register(requestContextPlugin, { metrics });
+  app.register(requestContextPlugin, {
+    onRejected: ({ params, automationSlug }: FastifyRequest, error: ErrorId) => {
+      metrics?.requestRejected(error);
+      const { slug } = (params ?? {}) as { slug?: string };
+      if (slug !== undefined) rejections?.count(slug, error, automationSlug !== undefined);
+    },
+  });
   app.register(openapiPlugin, { bodyLimitBytes });
   app.register(healthRoute, { health, version, ...(frontendUrl !== undefined && { frontendUrl }) });
   app.register(automationTriggersRoute, { acceptance: new Acceptance(store, health, settings), metrics });

@@ -8,6 +8,7 @@ import { buildApp } from './app.ts';
 import { Connections } from './connections.ts';
 import { Drain } from './drain.ts';
 import { HealthMonitor } from './health-monitor.ts';
+import { RejectionTally } from './rejection-tally.ts';
 
 export interface RunningApi {
   /** Where it listens, such as `http://127.0.0.1:3000`. */
@@ -39,12 +40,14 @@ export async function startApi(
     logger[status === 'ok' ? 'info' : 'warn']({ from, status, workersAlive, err }, 'health changed'),
   );
   const connections = new Connections();
+  const rejections = new RejectionTally(store);
   const app = buildApp({
     connections,
     store,
     health,
     logger,
     metrics: ops?.metrics,
+    rejections,
     settings: {
       bodyLimitBytes: config.BODY_LIMIT_BYTES,
       acceptTimeoutMs: config.ACCEPT_TIMEOUT_MS,
@@ -59,6 +62,7 @@ export async function startApi(
 
   const release = async () => {
     health.close();
+    await rejections.close();
     await store.close();
   };
   let isListening = false;

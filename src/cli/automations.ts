@@ -13,6 +13,7 @@ import {
   type OnWorkerLoss,
   SLUG_MAX_LENGTH,
 } from '../core/automation.ts';
+import type { Rejection } from '../store/rejections.ts';
 import type { Store } from '../store/store.ts';
 import { type CommandContext, originFor, withStore } from './context.ts';
 import { formatDuration, formatRate, parseDuration, parseRate } from './durations.ts';
@@ -132,14 +133,18 @@ Examples:
     .argument('<slug>')
     .option('--json', 'print JSON')
     .action(async (slug: string, { json }: { json?: boolean }) => {
-      const { lastSuccess, ...automation } = await withStore(context, async (store) => {
+      const { lastSuccess, rejections, ...automation } = await withStore(context, async (store) => {
         const found = await store.automations.get(slug);
         if (!found) throw await unknownSlug(store, slug);
         const { signingSecret: _, ...shown } = found;
-        return { ...shown, lastSuccess: (await store.index.lastSuccesses()).get(slug) };
+        const [successes, rejections] = await Promise.all([
+          store.index.lastSuccesses(),
+          store.rejections.read(slug),
+        ]);
+        return { ...shown, lastSuccess: successes.get(slug), rejections };
       });
-      if (json) return output.json({ ...automation, lastSuccess });
-      for (const line of describe(automation, lastSuccess)) output.line(line);
+      if (json) return output.json({ ...automation, lastSuccess, rejections });
+      for (const line of describe(automation, lastSuccess, rejections)) output.line(line);
     });
 
   for (const [verb, enabled] of [
@@ -314,7 +319,7 @@ function describeAction(action: Action): string {
   return action.argv.map((word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : JSON.stringify(word))).join(' ');
 }
 
-function describe(automation: Automation, lastSuccess: Date | undefined): string[] {
+function describe(automation: Automation, lastSuccess: Date | undefined, rejections: Rejection[]): string[] {
   const { action, timeoutMs, rate, concurrency, previousKeyEndsAt } = automation;
   const isCommand = action.type === 'command';
   return pairs([
@@ -335,8 +340,18 @@ function describe(automation: Automation, lastSuccess: Date | undefined): string
     ],
     ['worker loss', automation.onWorkerLoss],
     ['last success', lastSuccess?.toISOString() ?? 'never'],
+    ...describeRejections(rejections),
     ['created', automation.createdAt.toISOString()],
     ['key issued', automation.keyCreatedAt.toISOString()],
     ['old key ends', previousKeyEndsAt?.toISOString()],
+  ]);
+}
+
+/** One line for each reason, the latest first. */
+function describeRejections(rejections: Rejection[]): [string, string][] {
+  if (rejections.length === 0) return [['rejected', 'no request']];
+  return rejections.map(({ error, count, lastAt }, index) => [
+    index === 0 ? 'rejected' : '',
+    `${count} ${error}, last at ${lastAt.toISOString()}`,
   ]);
 }

@@ -61,6 +61,7 @@ const SCRIPTS = {
     redis.call('ZREM', KEYS[2], ARGV[1])
     redis.call('ZADD', KEYS[3], 0, ARGV[1])
     redis.call('HDEL', KEYS[4], ARGV[1])
+    redis.call('DEL', KEYS[5])
     return 1`,
 } as const;
 
@@ -153,8 +154,8 @@ export class AutomationStore {
 
   /** Deletes an automation and its keys; its runs stay readable. @returns false when there is no such automation */
   async delete(slug: string): Promise<boolean> {
-    const { automation, automations, formerAutomations, lastSuccess } = this.#keys;
-    const keys = [automation(slug), automations, formerAutomations, lastSuccess];
+    const { automation, automations, formerAutomations, lastSuccess, rejections } = this.#keys;
+    const keys = [automation(slug), automations, formerAutomations, lastSuccess, rejections(slug)];
     return (await this.#redis.eval(SCRIPTS.remove, keys.length, ...keys, slug)) === 1;
   }
 

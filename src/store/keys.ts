@@ -10,6 +10,8 @@ export interface Keys {
   formerAutomations: string;
   /** Hash of when a run of an automation last succeeded: slug to milliseconds since the epoch. */
   lastSuccess: string;
+  /** Hash of why requests for an automation were refused: identifiers to counts, and with `:at` to when they last were. */
+  rejections(slug: string): string;
   /** Sorted set of an automation's runs that have not ended, all with score 0: ids come in order of acceptance. */
   openRuns(slug: string): string;
   /** The same for its runs that have ended and are kept. */
@@ -43,6 +45,7 @@ export function createKeys(prefix: string): Keys {
     automations: `${root}:automations`,
     formerAutomations: `${root}:former-automations`,
     lastSuccess: `${root}:last-success`,
+    rejections: (slug) => `${root}:rejections:${slug}`,
     openRuns: (slug) => `${root}:open-runs:${slug}`,
     endedRuns: (slug) => `${root}:ended-runs:${slug}`,
     retentionTurn: `${root}:retention-turn`,

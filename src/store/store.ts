@@ -5,6 +5,7 @@ import { createKeys, type Keys } from './keys.ts';
 import { RunLanes } from './lanes.ts';
 import { QueueOpener } from './queue.ts';
 import { RateLimiter } from './rate-limiter.ts';
+import { RejectionStore } from './rejections.ts';
 import { RunIndex } from './run-index.ts';
 import { RunLogStore } from './run-log.ts';
 import { RunRetention } from './run-retention.ts';
@@ -23,6 +24,7 @@ export interface Store {
   lanes: RunLanes;
   runLogs: RunLogStore;
   rateLimiter: RateLimiter;
+  rejections: RejectionStore;
   workers: WorkerRegistry;
   /** Ends the connection without waiting for Redis. Idempotent. */
   close(): Promise<void>;
@@ -49,6 +51,7 @@ export function createStore(redis: RedisClient, prefix: string, onError: (error:
     lanes,
     runLogs: new RunLogStore(redis, keys),
     rateLimiter: new RateLimiter(redis, keys),
+    rejections: new RejectionStore(redis, keys),
     workers: new WorkerRegistry(redis, keys),
     close: async () => {
       redis.disconnect();

@@ -10,6 +10,7 @@ const {
   laneRunning,
   openRuns,
   endedRuns,
+  rejections,
   runLog,
   ...fixed
 } = createKeys('shop');
@@ -21,6 +22,7 @@ const names = [
   laneRunning('deploy'),
   openRuns('deploy'),
   endedRuns('deploy'),
+  rejections('deploy'),
   runLog('deploy'),
   ...Object.values(fixed),
 ];

@@ -2,6 +2,7 @@ import type { LightMyRequestResponse } from 'fastify';
 import { afterAll, beforeAll, expect } from 'vitest';
 import { type AppSettings, buildApp } from '../../src/api/app.ts';
 import { HealthMonitor } from '../../src/api/health-monitor.ts';
+import { RejectionTally } from '../../src/api/rejection-tally.ts';
 import { ERRORS, type ErrorId } from '../../src/core/errors.ts';
 import { createLogger, type Logger } from '../../src/logger.ts';
 import { QueueOpener } from '../../src/store/queue.ts';
@@ -29,7 +30,8 @@ export function openTestApp(settings: Partial<AppSettings> = {}, options: TestAp
   const { hasWorker = true, logger = createLogger('silent', 'api') } = options;
   const store = openTestStore();
   const health = new HealthMonitor(store, () => undefined);
-  const app = buildApp({ store, health, logger, settings: { ...SETTINGS, ...settings } });
+  const rejections = new RejectionTally(store);
+  const app = buildApp({ store, health, logger, rejections, settings: { ...SETTINGS, ...settings } });
   beforeAll(async () => {
     if (hasWorker) await new WorkerRegistry(store.redis, store.keys).beat('test-worker');
     await health.start();
@@ -38,6 +40,7 @@ export function openTestApp(settings: Partial<AppSettings> = {}, options: TestAp
   afterAll(async () => {
     health.close();
     await app.close();
+    await rejections.close();
   });
   return { app, store, health };
 }

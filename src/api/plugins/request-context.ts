@@ -1,9 +1,8 @@
 import { randomUUID } from 'node:crypto';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import fastifyPlugin from 'fastify-plugin';
-import { ApiError } from '../../core/errors.ts';
+import { ApiError, type ErrorId } from '../../core/errors.ts';
 import { loggable } from '../../logger.ts';
-import type { Metrics } from '../../ops/metrics.ts';
 import { comesTooLate, endConnection } from './errors.ts';
 
 declare module 'fastify' {
@@ -15,6 +14,11 @@ declare module 'fastify' {
     /** Whether its answer is in the log, which a client that hangs up must not prevent nor double. */
     isLogged: boolean;
   }
+}
+
+interface RequestContextOptions {
+  /** Is told of each request that is answered with an error. */
+  onRejected(request: FastifyRequest, error: ErrorId): void;
 }
 
 /** In characters. Node itself ends a request line only together with the headers, at 16 KiB. */
@@ -31,9 +35,9 @@ export function requestIdOf(request: { headers: Record<string, string | string[]
 
 /** Gives every request its id, and every answer one line in the log. */
 export const requestContextPlugin = fastifyPlugin(
-  async (app: FastifyInstance, { metrics }: { metrics: Metrics | undefined }) => {
+  async (app: FastifyInstance, { onRejected }: RequestContextOptions) => {
     const tell: typeof log = (request, reply, more) => {
-      if (request.errorId !== undefined) metrics?.requestRejected(request.errorId);
+      if (request.errorId !== undefined) onRejected(request, request.errorId);
       log(request, reply, more);
     };
     app.decorateRequest('runId', undefined);

@@ -1,0 +1,67 @@
+import type { ErrorId } from '../core/errors.ts';
+import type { RedisClient } from './connect.ts';
+import type { Keys } from './keys.ts';
+
+/**
+ * Adds what was counted for each slug. What was counted for slugs that do not exist is added up in one place, so that it
+ * makes no state of its own, and yet the same work: nobody can tell by the time it takes which slugs exist.
+ */
+const ADD = `
+  local arg = 1
+  for key = 1, #KEYS - 1, 2 do
+    local target = redis.call('EXISTS', KEYS[key]) == 1 and KEYS[key + 1] or KEYS[#KEYS]
+    for _ = 1, tonumber(ARGV[arg]) do
+      redis.call('HINCRBY', target, ARGV[arg + 1], ARGV[arg + 2])
+      redis.call('HSET', target, ARGV[arg + 1] .. ':at', ARGV[arg + 3])
+      arg = arg + 3
+    end
+    arg = arg + 1
+  end`;
+
+/** How often something happened, and when it last did, in milliseconds since the epoch. */
+export interface RejectionCount {
+  count: number;
+  lastAt: number;
+}
+
+/** What requests for one automation were refused with. */
+export interface Rejection {
+  error: ErrorId;
+  count: number;
+  lastAt: Date;
+}
+
+/** Why requests that named an automation were refused, since it was created. */
+export class RejectionStore {
+  readonly #redis: RedisClient;
+  readonly #keys: Keys;
+
+  constructor(redis: RedisClient, keys: Keys) {
+    this.#redis = redis;
+    this.#keys = keys;
+  }
+
+  /** Adds what was counted, in one command. @param counts by slug, existing or not, and identifier */
+  async add(counts: ReadonlyMap<string, ReadonlyMap<ErrorId, RejectionCount>>): Promise<void> {
+    const { automation, rejections } = this.#keys;
+    const keys = [...counts.keys()].flatMap((slug) => [automation(slug), rejections(slug)]);
+    const values = [...counts.values()].flatMap((errors) => [
+      errors.size,
+      ...[...errors].flatMap(([error, { count, lastAt }]) => [error, count, lastAt]),
+    ]);
+    await this.#redis.eval(ADD, keys.length + 1, ...keys, rejections(''), ...values);
+  }
+
+  /** The latest first. */
+  async read(slug: string): Promise<Rejection[]> {
+    const fields = await this.#redis.hgetall(this.#keys.rejections(slug));
+    return Object.entries(fields)
+      .filter(([field]) => !field.endsWith(':at'))
+      .map(([error, count]) => ({
+        error: error as ErrorId,
+        count: Number(count),
+        lastAt: new Date(Number(fields[`${error}:at`])),
+      }))
+      .sort((a, b) => b.lastAt.getTime() - a.lastAt.getTime());
+  }
+}
