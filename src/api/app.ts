@@ -2,7 +2,7 @@ import type { Server } from 'node:http';
 import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
 import { type FastifyHttpOptions, type FastifyRequest, fastify, LogController } from 'fastify';
 import type { ErrorId } from '../core/errors.ts';
-import type { Logger } from '../logger.ts';
+import { type Logger, loggable } from '../logger.ts';
 import type { Metrics } from '../ops/metrics.ts';
 import { readSite } from '../pages/site.ts';
 import type { Store } from '../store/store.ts';
@@ -92,7 +92,10 @@ export function buildApp({
       const apiError = toApiError(error);
       sendError(request, reply, apiError);
       metrics?.requestRejected(apiError.id);
-      logger.info({ requestId: request.id, method: request.method, error: apiError.id }, 'request');
+      const { id: requestId, method, url } = request;
+      const path = loggable(url.split('?', 1)[0] ?? '');
+      const { statusCode, elapsedTime: durationMs } = reply;
+      logger.info({ requestId, method, path, statusCode, durationMs, error: apiError.id }, 'request');
     },
   };
   const app = fastify(options).withTypeProvider<TypeBoxTypeProvider>();

@@ -5,7 +5,7 @@ import type { Output } from './output.ts';
 /** A line longer than this would wrap in most terminals. */
 const MAX_OUTPUT_LENGTH = 120;
 
-/** One readable line for a run that has ended or anything that needs attention; undefined for the rest. */
+/** One readable line for a run that has ended, an attempt that has failed or anything that needs attention; undefined for the rest. */
 export function formatRecord(
   record: LogRecord,
   printed: string | undefined,
@@ -20,6 +20,10 @@ export function formatRecord(
     const took = formatDuration(Number(durationMs));
     const detail = isSuccess ? printed?.slice(0, MAX_OUTPUT_LENGTH) : String(message);
     return `${clock} ${mark} ${automation} ${status} in ${took}  ${output.style('dim', String(runId))}${detail ? `  ${detail}` : ''}`;
+  }
+  if (msg === 'run retries') {
+    const { runId, automation, attempt, message } = record;
+    return `${clock} ${output.style('yellow', '↻')} ${automation} is tried again after attempt ${attempt}  ${output.style('dim', String(runId))}  ${message}`;
   }
   if (msg === 'request' && record['error'] !== undefined) {
     const { method, path, statusCode, error } = record;

@@ -114,6 +114,8 @@ export interface RunAttempt {
   automationId: string;
   /** From 1. */
   attempt: number;
+  /** Whether no other attempt follows when this one fails. */
+  isLast: boolean;
   acceptedAt: Date;
   requestId: string;
   /** W3C Trace Context header of the trigger request. */

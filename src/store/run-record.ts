@@ -90,6 +90,7 @@ export function toRunAttempt(job: RunJob): RunAttempt {
     automation: job.name,
     automationId,
     attempt: job.attemptsStarted,
+    isLast: job.attemptsMade + 1 >= (job.opts.attempts ?? 1),
     acceptedAt: new Date(job.timestamp),
     requestId,
     payload: Buffer.from(payload),

@@ -45,9 +45,11 @@ export async function executeRun(
 ): Promise<AttemptResult | 'interrupted'> {
   const { automations, runLogs, logger, guard, retentionSeconds } = dependencies;
   const log = new OutputLog(runLogs, run, retentionSeconds);
-  const { id: runId, automation: slug, attempt } = run;
+  const { id: runId, automation: slug, attempt, requestId } = run;
+  // The names are those of the API's log, so that a request and its run are found together.
+  const named = { requestId, automation: slug, runId, attempt };
   const startedAt = Date.now();
-  logger.info({ runId, automation: slug, attempt, status: 'running' }, 'run started');
+  logger.info({ ...named, status: 'running' }, 'run started');
 
   const automation = await automations.get(slug);
   const refusal = signal.reason === CANCELLED ? CANCELLED_RESULT : refuse(run, automation);
@@ -56,7 +58,7 @@ export async function executeRun(
     log.note(`Attempt ${attempt} starts on worker ${guard.workerId}.`);
     const context = { run, log, signal, lease, guard };
     result = await act(dependencies, automation, context).catch((err: Error) => {
-      logger.error({ err, runId, automation: slug, attempt }, 'attempt failed unexpectedly');
+      logger.error({ err, ...named }, 'attempt failed unexpectedly');
       return workerError(err);
     });
   }
@@ -68,7 +70,7 @@ export async function executeRun(
   if (result === 'interrupted') {
     const reason = isLost ? LOCK_LOST : String(signal.reason);
     log.note(`Attempt ${attempt} was interrupted: ${reason}.`);
-    logger.warn({ runId, automation: slug, attempt, reason }, 'run interrupted');
+    logger.warn({ ...named, reason, durationMs: Date.now() - startedAt }, 'run interrupted');
     // Where Redis does not answer, nothing is gained by waiting for it.
     if (isLost) await withDeadline(log.flush(), LOST_FLUSH_MS).catch(() => undefined);
     else await log.flush();
@@ -79,23 +81,22 @@ export async function executeRun(
   const { outcome } = result;
   log.note(`Attempt ${attempt} ended: ${outcome.message}`);
   await log.flush();
-  const { status, reason, exitCode, httpStatus } = outcome;
-  const durationMs = Date.now() - startedAt;
-  logger.info(
-    {
-      runId,
-      automation: slug,
-      attempt,
-      status,
-      reason,
-      exitCode,
-      httpStatus,
-      durationMs,
-      message: outcome.message,
-    },
-    'run ended',
-  );
+  logEnding(logger, named, run, result, Date.now() - startedAt);
   return result;
+}
+
+/** @param named the fields that every line about the attempt has */
+function logEnding(
+  logger: Logger,
+  named: object,
+  { isLast }: RunAttempt,
+  { outcome, mayRetry }: AttemptResult,
+  durationMs: number,
+): void {
+  const { status, reason, exitCode, httpStatus, message } = outcome;
+  const ending = { reason, exitCode, httpStatus, durationMs, message };
+  if (mayRetry && !isLast) logger.info({ ...named, status: 'retrying', ...ending }, 'run retries');
+  else logger.info({ ...named, status, ...ending }, 'run ended');
 }
 
 /** Why a run is not to be executed, if so. */

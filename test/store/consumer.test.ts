@@ -44,6 +44,7 @@ describe('an attempt', () => {
       automation: 'told',
       automationId: automation.id,
       attempt: 1,
+      isLast: true,
       acceptedAt: run?.acceptedAt,
       requestId: 'request-1',
       traceparent,

@@ -53,6 +53,7 @@ export function newAttempt(changes: Partial<RunAttempt> = {}): RunAttempt {
     automation: 'job',
     automationId: randomUUID(),
     attempt: 1,
+    isLast: true,
     acceptedAt: new Date('2026-01-02T03:04:05.678Z'),
     requestId: 'request-1',
     payload: Buffer.from('{}'),
