@@ -2,6 +2,7 @@ import { readFileSync } from 'node:fs';
 import { type Static, Type } from '@sinclair/typebox';
 import { envSchema } from 'env-schema';
 import { MAX_TIMEOUT_MS } from './core/automation.ts';
+import { isLoopback } from './core/loopback.ts';
 import { parseRedisUrl, RedisUrlError } from './core/redis-url.ts';
 
 /** Every environment variable orc reads. The README's table is held against this schema by a test. */
@@ -109,6 +110,21 @@ export const ConfigSchema = Type.Object({
         'Port of the private listener of `orc api` or `orc worker`; with `orc local`, of the API, and one more of the worker. Default: there is none',
     }),
   ),
+  OPS_QUEUES: Type.Union(
+    (['off', 'read', 'write'] as const).map((choice) => Type.Literal(choice)),
+    {
+      default: 'off',
+      description:
+        '`off`, `read` or `write`: the queue with its payloads in a browser, at `/queues` of the private listener',
+    },
+  ),
+  OPS_TOKEN: Type.Optional(
+    Type.String({
+      minLength: 16,
+      description:
+        'Password for `/queues`, of at least 16 characters. Needed when `OPS_HOST` is not an address of this machine only',
+    }),
+  ),
   ORC_VERSION: Type.Optional(
     Type.String({
       minLength: 1,
@@ -144,6 +160,8 @@ export function readConfig(env: NodeJS.ProcessEnv = process.env): Config {
   }
   const redisUrlProblem = problemOfRedisUrl(data['REDIS_URL']);
   if (redisUrlProblem) problems = [...problems, redisUrlProblem];
+  const opsTokenProblem = values && problemOfOpsToken(values);
+  if (opsTokenProblem) problems = [...problems, opsTokenProblem];
   if (!values || problems.length > 0) throw new ConfigError(describeProblems(problems));
   const { ORC_VERSION, ...config } = values;
   return Object.freeze({ ...config, version: ORC_VERSION ?? packageVersion() });
@@ -158,6 +176,15 @@ function problemOfRedisUrl(url: string | undefined): ValidationProblem | undefin
     if (!(error instanceof RedisUrlError)) throw error;
     return { instancePath: '/REDIS_URL', keyword: 'url', message: error.message };
   }
+}
+
+function problemOfOpsToken({
+  OPS_QUEUES,
+  OPS_HOST,
+  OPS_TOKEN,
+}: Static<typeof ConfigSchema>): ValidationProblem | undefined {
+  if (OPS_QUEUES === 'off' || OPS_TOKEN !== undefined || isLoopback(OPS_HOST)) return undefined;
+  return { instancePath: '/OPS_TOKEN', keyword: 'missing', message: 'is missing' };
 }
 
 /** The process's environment, for those who hand parts of it to child processes. */

@@ -19,6 +19,7 @@ test('an empty environment gives the defaults', () => {
     HOST: '127.0.0.1',
     PORT: 3000,
     OPS_HOST: '127.0.0.1',
+    OPS_QUEUES: 'off',
     REDIS_PREFIX: 'orc',
     LOG_LEVEL: 'info',
     BODY_LIMIT_BYTES: 262_144,
@@ -93,9 +94,11 @@ test('all problems are in one message, each with what is expected, and none with
     RUN_RETENTION_DAYS: '0',
     SHUTDOWN_GRACE_MS: 'true',
     OPS_PORT: '65535',
+    OPS_QUEUES: 's3cret',
+    OPS_TOKEN: 's3cret',
   };
   const [first, ...lines] = problemsOf(wrong).split('\n');
-  expect(first).toBe('The environment has 15 problems:');
+  expect(first).toBe('The environment has 17 problems:');
   const named = lines.map((line) => /^ {2}(\w+) .+: .+\.$/.exec(line)?.[1]);
   expect(named.sort()).toEqual(
     Object.keys(wrong)
@@ -124,6 +127,20 @@ test.each([
   const problems = problemsOf({ [name]: value });
   if (problem === '') expect(problems).toBe('');
   else expect(problems).toContain(`The environment has a problem:\n  ${name} ${problem}`);
+});
+
+test.each([
+  [{ OPS_QUEUES: 'read', OPS_HOST: '0.0.0.0' }, true],
+  [{ OPS_QUEUES: 'write', OPS_HOST: '::' }, true],
+  [{ OPS_QUEUES: 'read', OPS_HOST: 'orc.internal' }, true],
+  [{ OPS_QUEUES: 'read', OPS_HOST: '0.0.0.0', OPS_TOKEN: 'x'.repeat(16) }, false],
+  [{ OPS_QUEUES: 'read', OPS_HOST: '127.0.0.2' }, false],
+  [{ OPS_QUEUES: 'read', OPS_HOST: '::1' }, false],
+  [{ OPS_QUEUES: 'read', OPS_HOST: 'localhost' }, false],
+  [{ OPS_QUEUES: 'read' }, false],
+  [{ OPS_HOST: '0.0.0.0' }, false],
+])('%o lacks a token: %s', (env, isLacking) => {
+  expect(problemsOf(env).includes('OPS_TOKEN is missing: Password for')).toBe(isLacking);
 });
 
 test("the README's table names every variable with its default and its meaning, and no other", () => {

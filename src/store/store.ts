@@ -17,6 +17,7 @@ export interface Store {
   redis: RedisClient;
   keys: Keys;
   automations: AutomationStore;
+  queue: QueueOpener;
   runs: RunQueue;
   index: RunIndex;
   retention: RunRetention;
@@ -44,6 +45,7 @@ export function createStore(redis: RedisClient, prefix: string, onError: (error:
     redis,
     keys,
     automations: new AutomationStore(redis, keys),
+    queue,
     runs: new RunQueue(redis, queue, { lanes, idempotency, index }),
     index,
     retention: new RunRetention(redis, keys, queue, index),
