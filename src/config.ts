@@ -125,6 +125,17 @@ export const ConfigSchema = Type.Object({
         'Password for `/queues`, of at least 16 characters. Needed when `OPS_HOST` is not an address of this machine only',
     }),
   ),
+  OTEL_EXPORTER_OTLP_ENDPOINT: Type.Optional(
+    Type.String({
+      pattern: '^https?://',
+      description:
+        'Where traces are sent by OTLP over HTTP, such as `http://127.0.0.1:4318`. Default: nowhere',
+    }),
+  ),
+  OTEL_EXPORTER_OTLP_PROTOCOL: Type.Union(
+    (['http/protobuf', 'http/json'] as const).map((protocol) => Type.Literal(protocol)),
+    { default: 'http/protobuf', description: '`http/protobuf` or `http/json`' },
+  ),
   ORC_VERSION: Type.Optional(
     Type.String({
       minLength: 1,

@@ -20,6 +20,7 @@ test('an empty environment gives the defaults', () => {
     PORT: 3000,
     OPS_HOST: '127.0.0.1',
     OPS_QUEUES: 'off',
+    OTEL_EXPORTER_OTLP_PROTOCOL: 'http/protobuf',
     REDIS_PREFIX: 'orc',
     LOG_LEVEL: 'info',
     BODY_LIMIT_BYTES: 262_144,
@@ -96,9 +97,11 @@ test('all problems are in one message, each with what is expected, and none with
     OPS_PORT: '65535',
     OPS_QUEUES: 's3cret',
     OPS_TOKEN: 's3cret',
+    OTEL_EXPORTER_OTLP_ENDPOINT: 's3cret',
+    OTEL_EXPORTER_OTLP_PROTOCOL: 'grpc',
   };
   const [first, ...lines] = problemsOf(wrong).split('\n');
-  expect(first).toBe('The environment has 17 problems:');
+  expect(first).toBe('The environment has 19 problems:');
   const named = lines.map((line) => /^ {2}(\w+) .+: .+\.$/.exec(line)?.[1]);
   expect(named.sort()).toEqual(
     Object.keys(wrong)

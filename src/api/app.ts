@@ -4,6 +4,7 @@ import { type FastifyHttpOptions, type FastifyRequest, fastify, LogController } 
 import type { ErrorId } from '../core/errors.ts';
 import { type Logger, loggable } from '../logger.ts';
 import type { Metrics } from '../ops/metrics.ts';
+import type { Tracing } from '../ops/tracing.ts';
 import { readSite } from '../pages/site.ts';
 import type { Store } from '../store/store.ts';
 import { Acceptance, type AcceptanceLimits } from './acceptance.ts';
@@ -26,6 +27,7 @@ export interface AppDependencies {
   settings: AppSettings;
   metrics?: Metrics | undefined;
   rejections?: RejectionTally;
+  tracing?: Tracing | undefined;
   /** For who wants to know of the app's connections. */
   connections?: Connections;
 }
@@ -60,6 +62,7 @@ export function buildApp({
   settings,
   metrics,
   rejections,
+  tracing,
   connections = new Connections(),
 }: AppDependencies) {
   const { bodyLimitBytes, version, publicUrl, frontendUrl, trustedProxies } = settings;
@@ -105,6 +108,7 @@ export function buildApp({
   // Node would silently drop what comes after 2,000 headers; their size is limited anyway.
   app.server.maxHeadersCount = 0;
 
+  if (tracing) app.register(tracing.requests);
   app.register(errorsPlugin);
   app.register(requestContextPlugin, {
     onRejected: ({ params, automationSlug }: FastifyRequest, error: ErrorId) => {
@@ -115,7 +119,11 @@ export function buildApp({
   });
   app.register(openapiPlugin, { bodyLimitBytes });
   app.register(healthRoute, { health, version, ...(frontendUrl !== undefined && { frontendUrl }) });
-  app.register(automationTriggersRoute, { acceptance: new Acceptance(store, health, settings), metrics });
+  app.register(automationTriggersRoute, {
+    acceptance: new Acceptance(store, health, settings),
+    metrics,
+    tracing,
+  });
   const documents = { site: readSite(), ...(publicUrl !== undefined && { publicUrl }) };
   app.register(machineReadableRoutes, documents);
   app.register(pagesRoutes, documents);

@@ -2,6 +2,7 @@ import type { Config } from '../config.ts';
 import { withDeadline } from '../core/deadline.ts';
 import type { Logger } from '../logger.ts';
 import type { Ops } from '../ops/start-ops.ts';
+import type { Tracing } from '../ops/tracing.ts';
 import { connect, outageReporter } from '../store/connect.ts';
 import { createStore } from '../store/store.ts';
 import { buildApp } from './app.ts';
@@ -17,17 +18,22 @@ export interface RunningApi {
   close(graceMs: number): Promise<void>;
 }
 
+export interface ApiOptions {
+  /** The process's private listener. */
+  ops?: Ops | undefined;
+  tracing?: Tracing | undefined;
+}
+
 /**
  * Starts the API process's work: listens, whether Redis is there or not.
  *
- * @param ops the process's private listener
  * @throws when the address cannot be listened on
  */
 export async function startApi(
   config: Config,
   redisUrl: string,
   logger: Logger,
-  ops?: Ops,
+  { ops, tracing }: ApiOptions = {},
 ): Promise<RunningApi> {
   const outage = outageReporter({
     down: (err) => logger.error({ err }, 'redis is away: triggers are answered 503 until it is back'),
@@ -48,6 +54,7 @@ export async function startApi(
     logger,
     metrics: ops?.metrics,
     rejections,
+    tracing,
     settings: {
       bodyLimitBytes: config.BODY_LIMIT_BYTES,
       acceptTimeoutMs: config.ACCEPT_TIMEOUT_MS,

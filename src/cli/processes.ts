@@ -4,6 +4,7 @@ import type { Config } from '../config.ts';
 import { READY } from '../local/child.ts';
 import { createLogger, flush, type Logger } from '../logger.ts';
 import type { Ops } from '../ops/start-ops.ts';
+import type { Tracing } from '../ops/tracing.ts';
 import { type CommandContext, redisUrlOf } from './context.ts';
 
 /** Beyond the grace period, time for what takes time to end, in milliseconds; then the process ends as it is. */
@@ -17,13 +18,15 @@ export function processCommands(context: CommandContext): Command[] {
       const config = context.config();
       const logger = createLogger(config.LOG_LEVEL, 'api');
       const redisUrl = await redisUrlOf(context);
+      const tracing = await tracingOf('api', config, logger);
       const { startApi } = await import('../api/start-api.ts');
       const ops = await opsOf(config, logger);
-      const running = await startApi(config, redisUrl, logger, ops).catch(async (error) => {
+      const running = await startApi(config, redisUrl, logger, { ops, tracing }).catch(async (error) => {
         await ops?.close();
+        await tracing?.close();
         throw error;
       });
-      closeOnSignal(config.SHUTDOWN_GRACE_MS, logger, running, ops);
+      closeOnSignal(config.SHUTDOWN_GRACE_MS, logger, running, { ops, tracing });
       process.send?.(READY);
     });
 
@@ -33,10 +36,11 @@ export function processCommands(context: CommandContext): Command[] {
       const config = context.config();
       const logger = createLogger(config.LOG_LEVEL, 'worker');
       const redisUrl = await redisUrlOf(context);
+      const tracing = await tracingOf('worker', config, logger);
       const { startWorker } = await import('../worker/start-worker.ts');
       const ops = await opsOf(config, logger);
-      const running = startWorker(config, redisUrl, logger, { ops });
-      closeOnSignal(config.SHUTDOWN_GRACE_MS, logger, running, ops);
+      const running = startWorker(config, redisUrl, logger, { ops, tracing });
+      closeOnSignal(config.SHUTDOWN_GRACE_MS, logger, running, { ops, tracing });
       await running.ready;
       process.send?.(READY);
     });
@@ -52,12 +56,22 @@ async function opsOf(config: Config, logger: Logger): Promise<Ops | undefined> {
   return startOps(config, port, logger);
 }
 
+async function tracingOf(
+  name: 'api' | 'worker',
+  config: Config,
+  logger: Logger,
+): Promise<Tracing | undefined> {
+  if (config.OTEL_EXPORTER_OTLP_ENDPOINT === undefined) return undefined;
+  const { startTracing } = await import('../ops/tracing.ts');
+  return startTracing(name, config, logger);
+}
+
 /** Ends the process in order: on SIGTERM and SIGINT, on an error nobody caught, and when its parent is gone. */
 function closeOnSignal(
   graceMs: number,
   logger: Logger,
   running: { close(graceMs: number): Promise<void> },
-  ops: Ops | undefined,
+  { ops, tracing }: { ops: Ops | undefined; tracing: Tracing | undefined },
 ): void {
   const closer = closeWithGrace(
     { delay: graceMs + LAST_RESORT_MS, logger: { error: (message: unknown) => logger.error(message) } },
@@ -66,6 +80,7 @@ function closeOnSignal(
       if (err) logger.fatal({ err }, 'unexpected error');
       else logger.info({ signal }, 'stopping');
       await running.close(graceMs);
+      await tracing?.close();
       await ops?.close();
       await flush(logger);
     },

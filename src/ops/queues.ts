@@ -61,7 +61,7 @@ async function loadBullBoard() {
     return { createBullBoard, BullMQAdapter, FastifyAdapter };
   } catch (cause) {
     const message =
-      'OPS_QUEUES needs two packages that are not installed: npm install @bull-board/api @bull-board/fastify';
+      'OPS_QUEUES needs two packages that are not installed: npm install --save-prod @bull-board/api @bull-board/fastify';
     throw new Error(message, { cause });
   }
 }

@@ -93,6 +93,8 @@ export interface RunConsumerOptions {
   /** Is told of each run that has ended for good here. */
   onEnded?(run: Run): void;
   timing?: Readonly<LockTiming>;
+  /** Makes a span for each attempt; the one that is active in `execute`. */
+  telemetry?: QueueTelemetry | undefined;
 }
 
 export interface RunConsumer {
@@ -189,6 +191,7 @@ export function consumeRuns(options: RunConsumerOptions): RunConsumer {
       // Whether a run whose worker died is repeated is the automation's choice, which `execute` knows.
       maxStalledCount: Number.MAX_SAFE_INTEGER,
       runRetryDelay: RETRY_MS,
+      ...(options.telemetry && { telemetry: options.telemetry }),
       settings: { backoffStrategy: (attemptsMade) => pauseAfter(attemptsMade) },
     },
   );
@@ -262,6 +265,8 @@ function lose({ lease, interruption }: Attempt): void {
 
 type RunWorkerOptions = ConstructorParameters<typeof Worker<RunJobData, RunOutcome>>[2];
 
+export type QueueTelemetry = NonNullable<NonNullable<RunWorkerOptions>['telemetry']>;
+
 /** BullMQ's worker, which also says which locks it has renewed, and when it asked Redis to, by `Date.now()`. */
 class RenewingWorker extends Worker<RunJobData, RunOutcome> {
   readonly #renewed: (runIds: string[], askedAt: number) => void;
@@ -273,6 +278,14 @@ class RenewingWorker extends Worker<RunJobData, RunOutcome> {
   ) {
     super(QUEUE_NAME, process, options);
     this.#renewed = renewed;
+  }
+
+  /** A run says itself which trace it belongs to, whether its API process sends traces or not. */
+  override processJob(...args: Parameters<Worker<RunJobData, RunOutcome>['processJob']>) {
+    const [{ data, opts }] = args;
+    const { traceparent } = data;
+    if (traceparent !== undefined) opts.telemetry = { metadata: JSON.stringify({ traceparent }) };
+    return super.processJob(...args);
   }
 
   override async extendJobLocks(runIds: string[], tokens: string[], durationMs: number): Promise<string[]> {

@@ -2,8 +2,10 @@ import { randomBytes } from 'node:crypto';
 import { hostname } from 'node:os';
 import { type Config, processEnvironment } from '../config.ts';
 import { withDeadline } from '../core/deadline.ts';
+import type { RunAttempt } from '../core/run.ts';
 import type { Logger } from '../logger.ts';
 import type { Ops } from '../ops/start-ops.ts';
+import type { Tracing } from '../ops/tracing.ts';
 import { AutomationStore } from '../store/automations.ts';
 import { connect, outageReporter } from '../store/connect.ts';
 import { consumeRuns, type LockTiming } from '../store/consumer.ts';
@@ -29,6 +31,7 @@ export interface WorkerOptions {
   timing?: Readonly<LockTiming>;
   /** The process's private listener. */
   ops?: Ops | undefined;
+  tracing?: Tracing | undefined;
 }
 
 /** Starts the worker process's work. Returns at once; runs are taken as soon as Redis is there. */
@@ -36,7 +39,7 @@ export function startWorker(
   config: Config,
   redisUrl: string,
   logger: Logger,
-  { timing, ops }: WorkerOptions = {},
+  { timing, ops, tracing }: WorkerOptions = {},
 ): RunningWorker {
   const id = `${hostname()}-${process.pid}-${randomBytes(3).toString('hex')}`;
   const guard = startGuard(id, logger);
@@ -59,6 +62,7 @@ export function startWorker(
     concurrency: config.WORKER_CONCURRENCY,
     retentionLimits: { maxAgeMs: retentionSeconds * 1000, maxRuns: config.RUN_RETENTION_COUNT },
     ...(timing && { timing }),
+    telemetry: tracing?.runs,
     onEnded: (run) => ops?.metrics.runEnded(run),
     onError: (error) => {
       // What the connection reports is reported once, by the outage reporter.
@@ -76,7 +80,7 @@ export function startWorker(
           retentionSeconds,
           version: config.version,
         },
-        run,
+        continued(run, tracing),
         signal,
         lease,
       ),
@@ -125,4 +129,10 @@ export function startWorker(
       return closing;
     },
   };
+}
+
+/** The attempt as a part of the trace that its own span is in. */
+function continued(run: RunAttempt, tracing: Tracing | undefined): RunAttempt {
+  const traceparent = tracing?.traceparent();
+  return traceparent === undefined ? run : { ...run, traceparent };
 }

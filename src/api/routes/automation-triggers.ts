@@ -1,6 +1,7 @@
 import type { FastifyInstance, FastifyRequest } from 'fastify';
 import { ApiError } from '../../core/errors.ts';
 import type { Metrics } from '../../ops/metrics.ts';
+import type { Tracing } from '../../ops/tracing.ts';
 import type { Acceptance } from '../acceptance.ts';
 import { apiKeyPlugin } from '../plugins/api-key.ts';
 import { payloadPlugin, triggerPayload } from '../plugins/payload.ts';
@@ -17,6 +18,7 @@ import {
 interface AutomationTriggersOptions {
   acceptance: Acceptance;
   metrics: Metrics | undefined;
+  tracing: Tracing | undefined;
 }
 
 const EXAMPLE = { runId: 'run_0195a2c4-7b1e-7f3a-9c5d-2e8f4a6b1c3d', status: 'queued' };
@@ -32,7 +34,7 @@ const TRACEPARENT = /^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$/;
  */
 export async function automationTriggersRoute(
   app: FastifyInstance,
-  { acceptance, metrics }: AutomationTriggersOptions,
+  { acceptance, metrics, tracing }: AutomationTriggersOptions,
 ) {
   await app.register(payloadPlugin);
   await app.register(apiKeyPlugin, { acceptance });
@@ -85,7 +87,7 @@ export async function automationTriggersRoute(
       // Whoever repeats a request to learn how its run stands is not limited for it; that is seen further on.
       if (idempotencyKey === undefined) await acceptance.checkRate(automation, acceptBy);
       const payload = triggerPayload(request);
-      const traceparent = traceparentOf(request);
+      const traceparent = tracing?.traceparentOf(request) ?? traceparentOf(request);
       const { headers, isReplay, ...run } = await acceptance.accept(
         automation,
         {
