@@ -152,3 +152,14 @@ test('after it was killed itself, the next start takes over what it left running
   expect(await local.stop('SIGINT')).toBe(0);
   expect(processesOf(cwd)).toEqual([]);
 });
+
+test('with OPS_PORT the API has its private listener there, and the worker one port further', async () => {
+  const opsPort = await freePort();
+  local = startOrc(['local'], { cwd, env: { PORT: port, OPS_PORT: `${opsPort}` } });
+  await local.line('Ctrl-C stops everything');
+  const series = async (at: number) => (await fetch(`http://127.0.0.1:${at}/metrics`)).text();
+  const workerSeries = await series(opsPort + 1);
+  expect(await series(opsPort)).toContain('orc_workers_alive 1\n');
+  expect(workerSeries).toContain('orc_workers_alive 1\n');
+  expect(await local.stop('SIGINT')).toBe(0);
+});
