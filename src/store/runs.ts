@@ -1,5 +1,4 @@
 import { type IRedisTransaction, Job, type JobsOptions } from 'bullmq';
-import { v7 as uuidv7 } from 'uuid';
 import {
   CANCELLED_BY_OPERATOR,
   isTerminal,
@@ -19,6 +18,7 @@ import {
   type RunJob,
   type RunJobData,
 } from './queue.ts';
+import { newRunId } from './run-id.ts';
 import type { IndexPart, RunIndex } from './run-index.ts';
 import { type RunStep, toAttempts, toRun } from './run-record.ts';
 
@@ -77,11 +77,6 @@ export interface QueueOverview {
   oldestQueued?: Run;
   /** The longest running first. */
   running: Run[];
-}
-
-/** `run_` and a UUIDv7, so that ids sort by their time. */
-export function newRunId(): string {
-  return `run_${uuidv7()}`;
 }
 
 /**
