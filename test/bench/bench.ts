@@ -5,14 +5,19 @@ import { parseArgs } from 'node:util';
 import { findRedisServer } from '../../src/local/find-redis-server.ts';
 import { run as runProgram } from '../../src/local/programs.ts';
 import type { BenchContext, Part, Table } from './part.ts';
+import { deliver } from './parts/deliver.ts';
+import { grow } from './parts/grow.ts';
+import { scale } from './parts/scale.ts';
+import { start } from './parts/start.ts';
 import { tableText } from './report.ts';
 
-const PARTS: readonly Part[] = [];
+const PARTS: readonly Part[] = [deliver, grow, scale, start];
 
 const { values, positionals } = parseArgs({
   options: {
     rounds: { type: 'string', default: '5' },
     seconds: { type: 'string', default: '5' },
+    million: { type: 'boolean', default: false },
     json: { type: 'string' },
     help: { type: 'boolean', default: false },
   },
@@ -22,7 +27,7 @@ const [rounds, seconds] = [Number(values.rounds), Number(values.seconds)];
 const chosen = PARTS.filter(({ name }) => positionals.length === 0 || positionals.includes(name));
 const isWrong = !(Number.isInteger(rounds) && rounds > 0 && seconds > 0);
 if (values.help || isWrong || positionals.some((name) => !PARTS.some((part) => part.name === name))) {
-  console.error('usage: npm run bench -- [part…] [--rounds N] [--seconds N] [--json FILE]\n');
+  console.error('usage: npm run bench -- [part…] [--rounds N] [--seconds N] [--million] [--json FILE]\n');
   for (const { name, summary } of PARTS) console.error(`  ${name.padEnd(10)} ${summary}`);
   process.exit(values.help ? 0 : 2);
 }
@@ -38,7 +43,7 @@ try {
     node: process.version,
     redis: (await runProgram(redisServer.command, ['--version'], redisServer.env)).trim(),
   };
-  const settings = { rounds, seconds };
+  const settings = { rounds, seconds, million: values.million };
   for (const [name, value] of Object.entries({ ...machine, ...settings }))
     console.log(`${name.padEnd(12)} ${value}`);
 
@@ -63,6 +68,7 @@ async function play(part: Part): Promise<Table[]> {
     directory,
     rounds,
     seconds,
+    million: values.million,
     progress: (message) => report(`  ${message}`),
     defer: (undo) => void undos.push(undo),
   };

@@ -9,6 +9,8 @@ export interface BenchContext {
   rounds: number;
   /** How long one turn is measured, in seconds. */
   seconds: number;
+  /** Whether to measure with a million of what parts measure with 100,000 of otherwise, which takes long. */
+  million: boolean;
   /** One line for people about what goes on, on standard error. */
   progress(message: string): void;
   /** Has something undone at the end of the part, the latest first, whatever happened. */
