@@ -117,12 +117,10 @@ export class Stage {
 
   /** That of the processes of orc: the defaults, but nothing is refused or removed because there is much of it. */
   environment(port: number): NodeJS.ProcessEnv {
-    const { PATH, HOME, NODE_OPTIONS } = process.env;
+    const { PATH, HOME } = process.env;
     return {
       PATH,
       HOME,
-      // So that these processes can be profiled.
-      ...(NODE_OPTIONS !== undefined && { NODE_OPTIONS }),
       TMPDIR: this.#context.directory,
       REDIS_URL: this.redisUrl,
       REDIS_PREFIX: PREFIX,

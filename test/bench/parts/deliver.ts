@@ -1,12 +1,12 @@
 import { spawn } from 'node:child_process';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import autocannon from 'autocannon';
 import type { Action } from '../../../src/core/automation.ts';
 import { type BenchContext, median, type Part, type Row, type Table } from '../part.ts';
 import type { BareSettings, SpawnEnds } from '../runs-bare.ts';
+import type { LoadResult, LoadSettings } from '../runs-load.ts';
 import { FirstByte, post, quantile, Receiver, trigger } from '../runs-probe.ts';
-import { launchScript } from '../runs-process.ts';
+import { type Launched, launchScript } from '../runs-process.ts';
 import type { ReceiverReady } from '../runs-receiver.ts';
 import { type Api, PAYLOAD, Stage, type Target, until } from '../runs-stage.ts';
 
@@ -224,18 +224,21 @@ async function halfLoad(
   for (const kind of ['command', 'url'] as const) {
     const rate = Math.max(Math.round(rates[kind] / 2), 1);
     const names = kind === 'command' ? ['bare spawn', 'orc, command'] : ['bare request', 'orc, URL'];
-    const turns = context.rounds * names.length * context.seconds;
-    const pressing = press(api, load[kind], rate, turns + WARM_UP_SECONDS);
+    // A little longer than what is measured beside it.
+    const seconds = Math.ceil(context.rounds * names.length * context.seconds) + 2 * WARM_UP_SECONDS;
+    const { process: pressing, firstMessage: pressed } = press(api, load[kind], rate, seconds);
+    context.defer(() => pressing.stop());
     await sleep(WARM_UP_SECONDS * 1000);
     const rows = await latencies(context, measures, names);
     const waiting = await stage.store.runs.countQueued();
-    const { '2xx': accepted, non2xx, errors } = await pressing;
+    const { accepted, failed } = (await pressed) as LoadResult;
+    await pressing.stop();
     await until(async () => (await stage.store.runs.countQueued()) === 0);
     tables.push({
       title: `From the 202 to the first byte, while ${rate} runs per second of the same kind are triggered and executed`,
       rows,
       remarks: [
-        `${accepted} accepted meanwhile, ${non2xx + errors} not; ${waiting} waited at the end.`,
+        `${accepted} accepted meanwhile, ${failed} not; ${waiting} waited at the end.`,
         'The load takes part in everything: the client that makes it, the API, the worker and Redis share the cores.',
       ],
     });
@@ -243,18 +246,15 @@ async function halfLoad(
   return tables;
 }
 
-/** Triggers an automation at a fixed rate, from a thread of its own. */
-function press({ url }: Api, { slug, apiKey }: Target, rate: number, seconds: number) {
-  return autocannon({
+/** Triggers an automation at a fixed rate, from a process of its own. */
+function press({ url }: Api, { slug, apiKey }: Target, perSecond: number, seconds: number): Launched {
+  return launchScript('runs-load', {
     url: `${url}/orc/api/automation-triggers/${slug}`,
-    method: 'POST',
     headers: { 'x-api-key': apiKey, 'content-type': 'application/json' },
-    body: PAYLOAD,
-    connections: 10,
-    overallRate: rate,
-    duration: seconds,
-    workers: 1,
-  });
+    payload: PAYLOAD,
+    perSecond,
+    seconds,
+  } satisfies LoadSettings);
 }
 
 async function latencies(

@@ -3,15 +3,16 @@ import autocannon from 'autocannon';
 import { type BenchContext, type Figure, median, type Part, type Row, type Table } from '../part.ts';
 import { type BenchProcess, cpuMs, launchScript } from '../runs-process.ts';
 import type { ReceiverReady } from '../runs-receiver.ts';
-import { type Api, PAYLOAD, Stage, type Target } from '../runs-stage.ts';
+import { type Api, PAYLOAD, Stage, type Target, until } from '../runs-stage.ts';
 
 const COUNTS = [1, 2, 4];
 
 /** All API processes together are given so many connections. */
 const CONNECTIONS = 32;
 
-/** How long processes work before they are measured, in seconds. */
-const WARM_UP_SECONDS = 1;
+/** So many runs has each process accepted or executed before it is measured: by then its code is compiled. */
+const WARM_UP_ACCEPTED = 3000;
+const WARM_UP_EXECUTED = 1000;
 
 /** How much of its one core Redis may use before latencies grow, as a rule of thumb. */
 const REDIS_SHARE = 0.7;
@@ -72,23 +73,24 @@ async function measureApis(
   count: number,
 ): Promise<Turn> {
   const apis = await Promise.all(Array.from({ length: count }, () => stage.startApi()));
-  await press(apis, target, WARM_UP_SECONDS);
-  const turn = await measure(stage, apis, () => press(apis, target, context.seconds));
+  await press(apis, target, { amount: WARM_UP_ACCEPTED });
+  const turn = await measure(stage, apis, () => press(apis, target, { duration: context.seconds }));
   await Promise.all(apis.map((api) => api.stop()));
   return turn;
 }
 
-/** Lets workers execute what waits, which is more than they manage. */
+/** Lets workers execute what waits, of which there is more than they manage. */
 async function measureWorkers(context: BenchContext, stage: Stage, count: number): Promise<Turn> {
   const workers = await Promise.all(Array.from({ length: count }, () => stage.startWorker()));
-  await sleep(WARM_UP_SECONDS * 1000);
+  await until(async () => (await stage.countSucceeded()) >= WARM_UP_EXECUTED * count);
   const turn = await measure(stage, workers, async () => {
     const before = await stage.countSucceeded();
     await sleep(context.seconds * 1000);
     return (await stage.countSucceeded()) - before;
   });
   const waiting = await stage.store.runs.countQueued();
-  if (waiting === 0) context.progress('nothing was left to be executed: the rate is too low');
+  if (waiting === 0)
+    context.progress('nothing was left to be executed: the figures of this turn are too low');
   await Promise.all(workers.map((worker) => worker.stop()));
   return turn;
 }
@@ -106,8 +108,12 @@ async function measure(stage: Stage, parts: BenchProcess[], work: () => Promise<
   };
 }
 
-/** Triggers as fast as the processes answer. @returns how many were accepted */
-async function press(apis: Api[], { slug, apiKey }: Target, seconds: number): Promise<number> {
+/** Triggers each process as fast as it answers, so often or for so long. @returns how many were accepted */
+async function press(
+  apis: Api[],
+  { slug, apiKey }: Target,
+  extent: { amount: number } | { duration: number },
+): Promise<number> {
   const results = await Promise.all(
     apis.map(({ url }) =>
       autocannon({
@@ -116,7 +122,7 @@ async function press(apis: Api[], { slug, apiKey }: Target, seconds: number): Pr
         headers: { 'x-api-key': apiKey, 'content-type': 'application/json' },
         body: PAYLOAD,
         connections: CONNECTIONS / apis.length,
-        duration: seconds,
+        ...extent,
       }),
     ),
   );
