@@ -264,7 +264,7 @@ async function latencies(
 ): Promise<Row[]> {
   const rows = names.map((name) => ({
     name,
-    figures: [0.5, 0.95, 0.99].map((share) => ({
+    figures: [0.5, 0.95].map((share) => ({
       unit: `p${share * 100} ms`,
       share,
       values: [] as number[],
