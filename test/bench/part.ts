@@ -9,7 +9,7 @@ export interface BenchContext {
   rounds: number;
   /** How long one turn is measured, in seconds. */
   seconds: number;
-  /** Whether to measure with a million of what parts measure with 100,000 of otherwise, which takes long. */
+  /** Whether to go up to a million of what parts have 100,000 of otherwise: minutes more, and some 10 GB of memory. */
   million: boolean;
   /** One line for people about what goes on, on standard error. */
   progress(message: string): void;

@@ -3,12 +3,16 @@ import type { RedisClient } from '../../src/store/connect.ts';
 import { newRunId } from '../../src/store/runs.ts';
 import type { Store } from '../../src/store/store.ts';
 
+/** Memory is allocated in steps, and not in the same ones for a copy. */
+const TOLERANCE = 0.1;
+
 /** Runs are copied in batches of this size. */
 const BATCH = 1000;
 
 /**
  * Copies a run once for each of the ids: each key that names it, with the id in its values replaced, and its membership
- * in each sorted set. Scores that are not all the same go up from copy to copy, as they do from run to run.
+ * in each sorted set. Scores that are not all the same go up from copy to copy, as they do from run to run. Of a stream,
+ * Redis itself would make a smaller copy, without the room that it keeps for more entries.
  */
 const COPY = `
   local original, keyCount = ARGV[1], tonumber(ARGV[2])
@@ -17,10 +21,12 @@ const COPY = `
     if not from then return nil end
     return string.sub(text, 1, from - 1) .. id .. string.sub(text, to + 1)
   end
-  local naming = {}
+  local naming, entries = {}, {}
   for index = 1, keyCount do
     naming[index] = {}
-    if redis.call('TYPE', KEYS[index]).ok == 'hash' then
+    local kind = redis.call('TYPE', KEYS[index]).ok
+    if kind == 'stream' then entries[index] = redis.call('XRANGE', KEYS[index], '-', '+') end
+    if kind == 'hash' then
       local fields = redis.call('HGETALL', KEYS[index])
       for at = 1, #fields, 2 do
         if renamed(fields[at + 1], '') then naming[index][fields[at]] = fields[at + 1] end
@@ -34,7 +40,12 @@ const COPY = `
     local id = ARGV[at]
     for index = 1, keyCount do
       local key = renamed(KEYS[index], id)
-      redis.call('COPY', KEYS[index], key)
+      if entries[index] then
+        for _, entry in ipairs(entries[index]) do redis.call('XADD', key, entry[1], unpack(entry[2])) end
+        redis.call('PEXPIRE', key, redis.call('PTTL', KEYS[index]))
+      else
+        redis.call('COPY', KEYS[index], key)
+      end
       for field, value in pairs(naming[index]) do redis.call('HSET', key, field, renamed(value, id)) end
     end
     for index, score in pairs(scores) do
@@ -67,6 +78,16 @@ export async function copyRun(
     latest = ids.at(-1) ?? latest;
   }
   assert.deepEqual({ ...(await runs.get(latest)), id: original }, await runs.get(original));
+  for (const key of named) {
+    const copy = key.replace(original, latest);
+    const share = (await memoryOf(redis, copy)) / (await memoryOf(redis, key));
+    assert(Math.abs(share - 1) < TOLERANCE, `${copy} takes ${share} times the memory of ${key}`);
+  }
+}
+
+/** Bytes, of all elements of the key: of some of them it would be an estimate. */
+async function memoryOf(redis: RedisClient, key: string): Promise<number> {
+  return Number(await redis.memory('USAGE', key, 'SAMPLES', 0));
 }
 
 async function allKeys(redis: RedisClient): Promise<string[]> {
