@@ -13,6 +13,7 @@ import { PARKED_MS, type RunLanes } from './lanes.ts';
 import {
   BACKOFF_TYPE,
   type BullQueue,
+  JOB_FORMAT,
   type QueueOpener,
   QueueUnavailableError,
   type RunJob,
@@ -114,6 +115,7 @@ export class RunQueue {
     const { id: automationId, slug, hasLane } = automation;
     const { id: runId, payload, requestId, traceparent, idempotency, retryOf } = run;
     const data: RunJobData = {
+      format: JOB_FORMAT,
       automationId,
       payload,
       requestId,
