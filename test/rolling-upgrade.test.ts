@@ -1,14 +1,13 @@
 import { cp, mkdtemp, readFile, rm, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { postTrigger } from './support/http.ts';
 import { type OrcProcess, startApiProcess, startWorkerProcess } from './support/orc-process.ts';
+import { ROOT } from './support/repository.ts';
 import { untilStatus } from './support/runs.ts';
 import { createAutomation, openTestStore, script } from './support/store.ts';
 
-const ROOT = fileURLToPath(new URL('..', import.meta.url));
 const RUNS = 5;
 
 const store = openTestStore();
@@ -41,7 +40,9 @@ function hasEnded(worker: OrcProcess, id: string): Promise<unknown> {
   return worker.record(({ msg, runId }) => msg === 'run ended' && runId === id);
 }
 
-test('a worker leaves the runs of a newer version to a newer worker, and executes its own meanwhile', async () => {
+test('a worker leaves the runs of a newer version to a newer worker, and executes its own meanwhile', {
+  timeout: 90_000,
+}, async () => {
   const key = await createAutomation(store, 'upgraded', { action: script(''), onWorkerLoss: 'fail' });
   const laneKey = await createAutomation(store, 'in-a-lane', { action: script(''), concurrency: 1 });
   const oldApi = await startApiProcess(store.env);
