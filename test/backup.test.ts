@@ -86,7 +86,8 @@ if (hasClient) {
       const script = codeBlock(deploy, ({ code }) => code.includes('cat > dump.rdb'));
       const child = spawn('sh', ['-c', script], {
         cwd: redis.dataDir,
-        env,
+        // As in the container of Compose, whose own Redis has a password.
+        env: { ...env, REDISCLI_AUTH: 'another' },
         stdio: ['pipe', 'ignore', 'inherit'],
       });
       child.stdin.end(await readFile(backup));
