@@ -1,6 +1,6 @@
 import { strict as assert } from 'node:assert/strict';
 import type { RedisClient } from '../../src/store/connect.ts';
-import { newRunId } from '../../src/store/runs.ts';
+import { newRunId } from '../../src/store/run-id.ts';
 import type { Store } from '../../src/store/store.ts';
 
 /** Memory is allocated in steps, and not in the same ones for a copy. */

@@ -6,7 +6,7 @@ import type { Action } from '../../src/core/automation.ts';
 import { startRedisServer } from '../../src/local/redis-server.ts';
 import type { TriggeredAutomation } from '../../src/store/automations.ts';
 import { connect } from '../../src/store/connect.ts';
-import { newRunId } from '../../src/store/runs.ts';
+import { newRunId } from '../../src/store/run-id.ts';
 import { createStore, type Store } from '../../src/store/store.ts';
 import type { BenchContext } from './part.ts';
 import { type BenchProcess, launchOrc } from './runs-process.ts';
