@@ -1,5 +1,6 @@
 #!/usr/bin/env node
 import { Command, CommanderError } from 'commander';
+import { fileCommands } from './cli/apply.ts';
 import { automationsCommand } from './cli/automations.ts';
 import type { CommandContext } from './cli/context.ts';
 import { localCommand } from './cli/local.ts';
@@ -24,6 +25,7 @@ for (const command of [
   localCommand(context),
   ...processCommands(context),
   automationsCommand(context),
+  ...fileCommands(context),
   runsCommand(context),
   statusCommand(context),
 ]) {

@@ -1,21 +1,10 @@
 import { Command } from 'commander';
 import { closest, distance } from 'fastest-levenshtein';
-import {
-  type Action,
-  type Automation,
-  type AutomationDefinition,
-  isSlug,
-  MAX_ATTEMPTS,
-  MAX_CONCURRENCY,
-  MAX_KEPT_RUNS,
-  MAX_TIMEOUT_MS,
-  ON_WORKER_LOSS,
-  type OnWorkerLoss,
-  SLUG_MAX_LENGTH,
-} from '../core/automation.ts';
+import { type Action, type Automation, isSlug } from '../core/automation.ts';
 import type { Store } from '../store/store.ts';
+import { type AutomationEntry, definitionOf, problemsOfEntry, WHAT_A_SLUG_IS } from './automation-entry.ts';
 import { type CommandContext, originFor, withStore } from './context.ts';
-import { formatDuration, formatRate, parseDuration, parseRate } from './durations.ts';
+import { formatDuration, formatRate, parseDuration } from './durations.ts';
 import { CommandError, pairs, table, UsageError } from './output.ts';
 
 const DEFAULT_GRACE = '24h';
@@ -78,7 +67,7 @@ Examples:
   $ KEY=$(orc automations create ping --quiet -- true)`,
     )
     .action(async (slug: string, command: string[], options: CreateOptions) => {
-      const definition = definitionOf(slug, command, options);
+      const definition = definitionOf(slug, entryFrom(slug, command, options));
       const created = await withStore(context, ({ automations }) => automations.create(definition));
       if (created.status === 'exists') {
         throw new CommandError(
@@ -220,93 +209,54 @@ export async function unknownSlug(store: Store, slug: string): Promise<CommandEr
   );
 }
 
-function definitionOf(slug: string, command: string[], options: CreateOptions): AutomationDefinition {
-  if (!isSlug(slug)) {
-    throw new UsageError(
-      `'${slug}' is not a slug. Use lower-case letters and digits, words joined by single hyphens, at most ${SLUG_MAX_LENGTH} characters, such as nightly-report.`,
-    );
-  }
-  if (!ON_WORKER_LOSS.includes(options.onWorkerLoss as OnWorkerLoss)) {
-    throw new UsageError(
-      `--on-worker-loss is ${ON_WORKER_LOSS.join(' or ')}, not '${options.onWorkerLoss}'.`,
-    );
-  }
-  const timeoutMs = options.timeout === undefined ? undefined : parseDuration(options.timeout);
-  if (timeoutMs !== undefined && (timeoutMs === 0 || timeoutMs > MAX_TIMEOUT_MS)) {
-    throw new UsageError('--timeout is longer than 0 and at most 7d.');
-  }
-  return {
-    slug,
-    name: options.name ?? '',
-    enabled: !options.disabled,
-    action: actionOf(command, options),
-    attempts: wholeNumber('--attempts', options.attempts, MAX_ATTEMPTS),
-    onWorkerLoss: options.onWorkerLoss as OnWorkerLoss,
-    ...(timeoutMs !== undefined && { timeoutMs }),
-    ...(options.concurrency !== undefined && {
-      concurrency: wholeNumber('--concurrency', options.concurrency, MAX_CONCURRENCY),
-    }),
-    ...(options.rate !== undefined && { rate: parseRate(options.rate) }),
-    ...(options.keepRuns !== undefined && {
-      keepRuns: wholeNumber('--keep-runs', options.keepRuns, MAX_KEPT_RUNS),
-    }),
-  };
-}
-
-function actionOf(command: string[], { url, cwd, env, passEnv }: CreateOptions): Action {
-  if (url !== undefined) {
-    if (command.length > 0) throw new UsageError('Give a command or --url, not both.');
-    if (cwd !== undefined || env.length > 0 || passEnv.length > 0) {
-      throw new UsageError(
-        '--cwd, --env and --pass-env are for commands; an automation with --url has none.',
-      );
-    }
-    if (!URL.canParse(url) || !/^https?:$/.test(new URL(url).protocol)) {
-      throw new UsageError(`'${url}' is not an http or https URL.`);
-    }
-    const { username, password } = new URL(url);
-    if (username !== '' || password !== '') {
-      throw new UsageError(
-        'A URL with a user name or password cannot be delivered to; receivers verify the signature instead.',
-      );
-    }
-    return { type: 'http', url };
-  }
-  if (command.length === 0) {
+/** The options in the words of an entry; what cannot be a number stays the text that it is, to be named as wrong. */
+function entryFrom(slug: string, command: string[], options: CreateOptions): AutomationEntry {
+  if (!isSlug(slug)) throw new UsageError(`'${slug}' is not a slug. ${WHAT_A_SLUG_IS}`);
+  const { url, name, timeout, rate, cwd, env, passEnv } = options;
+  if (url !== undefined && command.length > 0) throw new UsageError('Give a command or --url, not both.');
+  if (url === undefined && command.length === 0) {
     throw new UsageError(
       'Say what it does: a command after --, such as `-- python3 report.py`, or --url <url>.',
     );
   }
-  for (const name of passEnv) checkVariableName('--pass-env', name);
-  const variables = env.map((assignment) => {
-    const [, name, value] = /^([^=]*)=(.*)$/s.exec(assignment) ?? [];
-    if (name === undefined || value === undefined) {
-      throw new UsageError(`--env takes KEY=VALUE, not '${assignment}'.`);
-    }
-    checkVariableName('--env', name);
-    return [name, value];
-  });
-  return {
-    type: 'command',
-    argv: command,
-    env: Object.fromEntries(variables),
-    passEnv,
-    ...(cwd !== undefined && { cwd }),
+  const entry: Record<string, unknown> = {
+    name,
+    enabled: options.disabled ? false : undefined,
+    command: url === undefined ? command : undefined,
+    url,
+    timeout,
+    attempts: numberOr(options.attempts),
+    concurrency: numberOr(options.concurrency),
+    rate,
+    keepRuns: numberOr(options.keepRuns),
+    cwd,
+    env: env.length > 0 ? Object.fromEntries(env.map(assignment)) : undefined,
+    passEnv: passEnv.length > 0 ? passEnv : undefined,
+    onWorkerLoss: options.onWorkerLoss,
   };
-}
-
-function checkVariableName(option: string, name: string): void {
-  if (!/^[A-Za-z_][A-Za-z0-9_]*$/.test(name))
-    throw new UsageError(`${option}: '${name}' is not a variable's name.`);
-  if (name.startsWith('ORC_'))
-    throw new UsageError(`${option}: names that begin with ORC_ are set by orc itself.`);
-}
-
-function wholeNumber(option: string, text: string, maximum: number): number {
-  if (!/^[1-9]\d{0,8}$/.test(text) || Number(text) > maximum) {
-    throw new UsageError(`${option} is a whole number from 1 to ${maximum}, not '${text}'.`);
+  for (const [field, value] of Object.entries(entry)) {
+    if (value === undefined) delete entry[field];
   }
-  return Number(text);
+  const problems = problemsOfEntry(entry).map(({ field = '', problem }) => `${optionOf(field)} ${problem}.`);
+  if (problems.length > 0) throw new UsageError(problems.join('\n'));
+  return entry as AutomationEntry;
+}
+
+function assignment(text: string): [string, string] {
+  const [, name, value] = /^([^=]*)=(.*)$/s.exec(text) ?? [];
+  if (name === undefined || value === undefined) {
+    throw new UsageError(`--env takes KEY=VALUE, not '${text}'.`);
+  }
+  return [name, value];
+}
+
+function numberOr(text: string | undefined): number | string | undefined {
+  return text !== undefined && /^\d{1,9}$/.test(text) ? Number(text) : text;
+}
+
+/** `keepRuns` is `--keep-runs`. */
+function optionOf(field: string): string {
+  return `--${field.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`;
 }
 
 function describeAction(action: Action): string {
