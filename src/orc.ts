@@ -3,6 +3,7 @@ import { Command, CommanderError } from 'commander';
 import { fileCommands } from './cli/apply.ts';
 import { automationsCommand } from './cli/automations.ts';
 import type { CommandContext } from './cli/context.ts';
+import { doctorCommand } from './cli/doctor.ts';
 import { localCommand } from './cli/local.ts';
 import { CommandError, createOutput, UsageError } from './cli/output.ts';
 import { processCommands } from './cli/processes.ts';
@@ -28,6 +29,7 @@ for (const command of [
   ...fileCommands(context),
   runsCommand(context),
   statusCommand(context),
+  doctorCommand(context),
 ]) {
   program.addCommand(command);
 }
