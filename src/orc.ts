@@ -2,6 +2,7 @@
 import { Command, CommanderError } from 'commander';
 import { fileCommands } from './cli/apply.ts';
 import { automationsCommand } from './cli/automations.ts';
+import { completionCommands } from './cli/completion.ts';
 import type { CommandContext } from './cli/context.ts';
 import { doctorCommand } from './cli/doctor.ts';
 import { localCommand } from './cli/local.ts';
@@ -33,6 +34,8 @@ for (const command of [
 ]) {
   program.addCommand(command);
 }
+const [completion, complete] = completionCommands(context, program);
+program.addCommand(completion).addCommand(complete, { hidden: true });
 inherit(program);
 
 try {
