@@ -7,6 +7,7 @@ import type { Store } from '../store/store.ts';
 import { type AutomationEntry, SCHEMA_FILE } from './automation-entry.ts';
 import { carryOut } from './carry-out.ts';
 import { type CommandContext, withStore } from './context.ts';
+import { helpText } from './help-text.ts';
 import { CommandError, type Output, table } from './output.ts';
 import { forPrograms, planOf, type Step } from './plan.ts';
 
@@ -37,8 +38,8 @@ export function fileCommands(context: CommandContext): Command[] {
     .option('--json', 'print JSON, and do not ask')
     .addHelpText(
       'after',
-      `
-In a terminal it asks before it changes something; in a script it does not. A new automation's key is shown only
+      helpText({
+        notes: `In a terminal it asks before it changes something; in a script it does not. A new automation's key is shown only
 once, or with --keys-dir written to a file that is named after the slug and that only you may read. Keys of
 automations that exist never change. Without --prune nothing is deleted.
 
@@ -52,13 +53,14 @@ The file, of which \`orc export\` writes one:
       attempts: 5
 
 Its fields are the options of \`orc automations create\`, and this schema lets editors complete and check them:
-  ${schemaPath}
-
-Exit codes: 0 it is as the file says, or with --dry-run could be; 1 the file is wrong or something failed.
-
-Examples:
-  $ orc apply -f automations.yaml --dry-run
-  $ orc apply -f automations.yaml --prune --keys-dir keys`,
+  ${schemaPath}`,
+        exitCodes:
+          '0 it is as the file says, or with --dry-run could be, 1 the file is wrong or something failed, 2 typed wrongly',
+        examples: [
+          'orc apply -f automations.yaml --dry-run',
+          'orc apply -f automations.yaml --prune --keys-dir keys',
+        ],
+      }),
     )
     .action(async (options: ApplyOptions) => {
       const { readAutomationFile } = await import('./automation-file.ts');
@@ -68,17 +70,14 @@ Examples:
 
   const exporting = new Command('export')
     .description('print the automations that exist as a file for `orc apply`, which changes nothing then')
+    .option('--json', 'print JSON, which `orc apply` reads too')
     .addHelpText(
       'after',
-      `
-API keys and signing secrets are not in it. The values that \`--env\` stored are: keep the file as safe as they are.
-
-Exit codes: 0 printed, 1 failed.
-
-Example:
-  $ orc export > automations.yaml`,
+      helpText({
+        notes: `API keys and signing secrets are not in it. The values that --env has stored are: keep the file as safe as they are.`,
+        examples: ['orc export > automations.yaml'],
+      }),
     )
-    .option('--json', 'print JSON, which `orc apply` reads too')
     .action(async ({ json }: { json?: boolean }) => {
       const automations = await withStore(context, (store) => store.automations.list());
       const { entriesOf, writeAutomationFile } = await import('./automation-file.ts');

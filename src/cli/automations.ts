@@ -1,10 +1,11 @@
-import { Command } from 'commander';
+import { Command, Option } from 'commander';
 import { closest, distance } from 'fastest-levenshtein';
 import { type Action, type Automation, isSlug } from '../core/automation.ts';
 import type { Store } from '../store/store.ts';
 import { type AutomationEntry, definitionOf, problemsOfEntry, WHAT_A_SLUG_IS } from './automation-entry.ts';
 import { type CommandContext, originFor, withStore } from './context.ts';
 import { formatDuration, formatRate, parseDuration } from './durations.ts';
+import { helpText } from './help-text.ts';
 import { CommandError, pairs, table, UsageError } from './output.ts';
 
 const DEFAULT_GRACE = '24h';
@@ -36,7 +37,6 @@ interface CreateOptions {
 export function automationsCommand(context: CommandContext): Command {
   const { output } = context;
   const group = new Command('automations').description('create automations and look after their keys');
-  const collect = (value: string, previous: string[]) => [...previous, value];
 
   group
     .command('create')
@@ -48,23 +48,29 @@ export function automationsCommand(context: CommandContext): Command {
     .option('--disabled', 'create it disabled')
     .option('--timeout <duration>', 'longest time of one attempt, such as 10m (default: RUN_TIMEOUT_MS)')
     .option('--attempts <number>', 'how often a failing run is executed at most', '1')
-    .option('--concurrency <number>', 'how many runs may execute at the same time')
-    .option('--rate <rate>', 'how many runs are accepted, such as 60/m')
+    .option('--concurrency <number>', 'how many runs may execute at the same time (default: no limit)')
+    .option('--rate <rate>', 'how many runs are accepted, such as 60/m (default: no limit)')
     .option('--keep-runs <number>', 'how many ended runs are kept (default: RUN_RETENTION_COUNT)')
     .option('--cwd <dir>', 'working directory of the command (default: an empty one for each attempt)')
-    .option('--env <KEY=VALUE>', 'variable for the command, stored in Redis; may be repeated', collect, [])
-    .option('--pass-env <KEY>', "variable taken from the worker's environment; may be repeated", collect, [])
+    .addOption(repeatable('--env <KEY=VALUE>', 'variable for the command, stored in Redis; may be repeated'))
+    .addOption(
+      repeatable('--pass-env <KEY>', "variable taken from the worker's environment; may be repeated"),
+    )
     .option('--on-worker-loss <choice>', 'when a worker dies while executing a run: rerun or fail', 'rerun')
     .option('-q, --quiet', 'print the key and nothing else')
     .option('--json', 'print JSON')
     .addHelpText(
       'after',
-      `
-Examples:
-  $ orc automations create nightly-report -- python3 /srv/report.py --format pdf
-  $ orc automations create deploy --concurrency 1 --on-worker-loss fail --cwd /srv/app -- ./deploy.sh
-  $ orc automations create forward --url https://example.com/hook --attempts 5
-  $ KEY=$(orc automations create ping --quiet -- true)`,
+      helpText({
+        notes: `The command gets the payload on its standard input, and of the worker's environment PATH, HOME, LANG, TZ and what
+--pass-env names. A URL gets it in a signed POST; the signing secret is shown once, too.`,
+        examples: [
+          'orc automations create nightly-report -- python3 /srv/report.py --format pdf',
+          'orc automations create deploy --concurrency 1 --on-worker-loss fail --cwd /srv/app -- ./deploy.sh',
+          'orc automations create forward --url https://example.com/hook --attempts 5',
+          'KEY=$(orc automations create ping --quiet -- true)',
+        ],
+      }),
     )
     .action(async (slug: string, command: string[], options: CreateOptions) => {
       const definition = definitionOf(slug, entryFrom(slug, command, options));
@@ -96,6 +102,10 @@ Examples:
     .command('list')
     .description('list all automations')
     .option('--json', 'print JSON')
+    .addHelpText(
+      'after',
+      helpText({ examples: ['orc automations list', "orc automations list --json | jq -r '.[].slug'"] }),
+    )
     .action(async ({ json }: { json?: boolean }) => {
       const automations = await withStore(context, (store) => store.automations.list());
       if (json) return output.json(automations);
@@ -117,9 +127,10 @@ Examples:
 
   group
     .command('show')
-    .description('show one automation')
-    .argument('<slug>')
+    .description("show one automation: what it does, its limits, its last success and its keys' dates")
+    .argument('<slug>', 'the automation')
     .option('--json', 'print JSON')
+    .addHelpText('after', helpText({ examples: ['orc automations show nightly-report'] }))
     .action(async (slug: string, { json }: { json?: boolean }) => {
       const { lastSuccess, ...automation } = await withStore(context, async (store) => {
         const found = await store.automations.get(slug);
@@ -140,8 +151,9 @@ Examples:
       .description(
         enabled ? 'accept triggers again' : 'accept no more triggers, and execute no run that still waits',
       )
-      .argument('<slug>')
+      .argument('<slug>', 'the automation')
       .option('--json', 'print JSON')
+      .addHelpText('after', helpText({ examples: [`orc automations ${verb} nightly-report`] }))
       .action(async (slug: string, { json }: { json?: boolean }) => {
         await withStore(context, async (store) => {
           if (!(await store.automations.setEnabled(slug, enabled))) throw await unknownSlug(store, slug);
@@ -154,8 +166,15 @@ Examples:
   group
     .command('delete')
     .description('delete an automation and its keys; its runs stay readable')
-    .argument('<slug>')
+    .argument('<slug>', 'the automation')
     .option('--json', 'print JSON')
+    .addHelpText(
+      'after',
+      helpText({
+        notes: `Its runs that still wait are not executed. The slug is free again, for an automation with another key.`,
+        examples: ['orc automations delete nightly-report'],
+      }),
+    )
     .action(async (slug: string, { json }: { json?: boolean }) => {
       await withStore(context, async (store) => {
         if (!(await store.automations.delete(slug))) throw await unknownSlug(store, slug);
@@ -167,10 +186,20 @@ Examples:
   group
     .command('rotate-key')
     .description('issue a new key; the old one stays valid for a while')
-    .argument('<slug>')
+    .argument('<slug>', 'the automation')
     .option('--grace <duration>', 'how long the old key stays valid; 0 revokes it at once', DEFAULT_GRACE)
     .option('-q, --quiet', 'print the new key and nothing else')
     .option('--json', 'print JSON')
+    .addHelpText(
+      'after',
+      helpText({
+        notes: `The new key is shown only once. A key that was still in its own grace period ends at once.`,
+        examples: [
+          'orc automations rotate-key deploy',
+          'KEY=$(orc automations rotate-key deploy --grace 0 --quiet)',
+        ],
+      }),
+    )
     .action(async (slug: string, options: { grace: string; quiet?: boolean; json?: boolean }) => {
       const graceMs = parseDuration(options.grace);
       if (graceMs > MAX_GRACE_MS) throw new UsageError('--grace is at most 365d.');
@@ -192,6 +221,11 @@ Examples:
     });
 
   return group;
+}
+
+function repeatable(flags: string, description: string): Option {
+  const collect = (value: string, previous: string[]) => [...previous, value];
+  return new Option(flags, description).argParser(collect).default([], 'none');
 }
 
 /** A curl command that starts a run when it is pasted into a shell. */

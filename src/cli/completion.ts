@@ -1,6 +1,7 @@
 import { Argument, Command, type Option } from 'commander';
 import { RUN_STATUSES } from '../core/run.ts';
 import { type CommandContext, withStore } from './context.ts';
+import { helpText } from './help-text.ts';
 
 /** Nobody waits for longer than this at a prompt, in milliseconds. */
 const SLUGS_DEADLINE_MS = 1000;
@@ -71,14 +72,13 @@ export function completionCommands(context: CommandContext, program: Command): [
     .addArgument(new Argument('<shell>', 'the shell').choices(shells))
     .addHelpText(
       'after',
-      `
-Slugs are asked of Redis, for a second at most; without Redis there are none.
-
-Exit codes: 0 printed, 2 another shell.
-
-Examples:
-  $ source <(orc completion bash)
-  $ orc completion fish > ~/.config/fish/completions/orc.fish`,
+      helpText({
+        notes: `Slugs are asked of Redis, for a second at most; without Redis there are none.`,
+        examples: [
+          'source <(orc completion bash)',
+          'orc completion fish > ~/.config/fish/completions/orc.fish',
+        ],
+      }),
     )
     .action((shell: keyof typeof SCRIPTS) => output.out(SCRIPTS[shell]));
 

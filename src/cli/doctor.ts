@@ -6,6 +6,7 @@ import { type Finding, ok, problem } from './checks/finding.ts';
 import { checkRedis } from './checks/redis.ts';
 import { checkRuns } from './checks/runs.ts';
 import { type CommandContext, withStore } from './context.ts';
+import { helpText } from './help-text.ts';
 import { CommandError, type Output } from './output.ts';
 
 const STYLES = { ok: 'green', unknown: 'dim', warning: 'yellow', problem: 'red' } as const;
@@ -18,18 +19,15 @@ export function doctorCommand(context: CommandContext): Command {
     .option('--json', 'print JSON')
     .addHelpText(
       'after',
-      `
-It looks at the environment, at Redis (reachable, version, persistence, eviction, memory, clock, latency), at workers
-and runs, and for \`orc local\` at the disk. Run it with the environment of the API. It changes nothing.
+      helpText({
+        notes: `It looks at the environment, at Redis (reachable, version, persistence, eviction, memory, clock, latency), at workers
+and runs, and for \`orc local\` at the disk. Run it with the environment of the API.
 
 Each finding is ok, a warning (it works, but not for long or not safely), a problem (something does not work or can lose
-runs) or unknown (this login may not look); under the last three stands the command or setting that cures it.
-
-Exit codes: 0 no problem, though there may be warnings; 1 a problem.
-
-Examples:
-  $ orc doctor
-  $ orc doctor --json | jq '.[] | select(.state == "problem")'`,
+runs) or unknown (this login may not look). Below all but the first stands the command or setting that cures it.`,
+        exitCodes: '0 no problem, though there may be warnings, 1 a problem, 2 typed wrongly',
+        examples: ['orc doctor', 'orc doctor --json | jq \'.[] | select(.state == "problem")\''],
+      }),
     )
     .action(async ({ json }: { json?: boolean }) => {
       const findings = await examine(context);
