@@ -3,7 +3,6 @@ import { type Config, ConfigError } from '../config.ts';
 import { checkDisk } from './checks/disk.ts';
 import { checkEnvironment } from './checks/environment.ts';
 import { type Finding, ok, problem } from './checks/finding.ts';
-import { checkRedis } from './checks/redis.ts';
 import { checkRuns } from './checks/runs.ts';
 import { type CommandContext, withStore } from './context.ts';
 import { helpText } from './help-text.ts';
@@ -67,6 +66,7 @@ function readConfig({ config }: CommandContext): Config | Finding[] {
 async function checkStore(context: CommandContext, config: Config): Promise<Finding[]> {
   try {
     return await withStore(context, async (store) => {
+      const { checkRedis } = await import('./checks/redis.ts');
       const findings = [ok('redis', 'it can be reached'), ...(await checkRedis(store))];
       // BullMQ cannot even be asked without writing.
       const takesWrites = findings.some(({ check, state }) => check === 'redis writes' && state === 'ok');
