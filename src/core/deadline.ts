@@ -8,14 +8,9 @@ export class DeadlineError extends Error {
  *
  * @throws DeadlineError when the time is over; what the promise does later is ignored
  */
-export async function withDeadline<T>(promise: Promise<T>, ms: number): Promise<T> {
-  let timer: NodeJS.Timeout | undefined;
-  const deadline = new Promise<never>((_, reject) => {
-    timer = setTimeout(() => reject(new DeadlineError(`not done within ${ms} ms`)), Math.max(ms, 0));
+export function withDeadline<T>(promise: Promise<T>, ms: number): Promise<T> {
+  return new Promise((resolve, reject) => {
+    const timer = setTimeout(() => reject(new DeadlineError(`not done within ${ms} ms`)), Math.max(ms, 0));
+    promise.then(resolve, reject).finally(() => clearTimeout(timer));
   });
-  try {
-    return await Promise.race([promise, deadline]);
-  } finally {
-    clearTimeout(timer);
-  }
 }

@@ -1,5 +1,4 @@
 import { type IRedisTransaction, Job, type JobsOptions } from 'bullmq';
-import { v7 as uuidv7 } from 'uuid';
 import {
   CANCELLED_BY_OPERATOR,
   isTerminal,
@@ -14,11 +13,13 @@ import { PARKED_MS, type RunLanes } from './lanes.ts';
 import {
   BACKOFF_TYPE,
   type BullQueue,
+  JOB_FORMAT,
   type QueueOpener,
   QueueUnavailableError,
   type RunJob,
   type RunJobData,
 } from './queue.ts';
+import { newRunId } from './run-id.ts';
 import type { IndexPart, RunIndex } from './run-index.ts';
 import { type RunStep, toAttempts, toRun } from './run-record.ts';
 
@@ -66,6 +67,8 @@ export interface NewRun {
   retryOf?: string;
 }
 
+type JobJson = ReturnType<RunJob['asJSON']>;
+
 /** What waits and what executes, at one moment. */
 export interface QueueOverview {
   /** Runs that have not started. */
@@ -75,11 +78,6 @@ export interface QueueOverview {
   oldestQueued?: Run;
   /** The longest running first. */
   running: Run[];
-}
-
-/** `run_` and a UUIDv7, so that ids sort by their time. */
-export function newRunId(): string {
-  return `run_${uuidv7()}`;
 }
 
 /**
@@ -92,6 +90,7 @@ export class RunQueue {
   readonly #lanes: RunLanes;
   readonly #idempotency: IdempotencyStore;
   readonly #index: RunIndex;
+  readonly #templates = new Map<string, JobJson>();
 
   constructor(
     redis: RedisClient,
@@ -116,6 +115,7 @@ export class RunQueue {
     const { id: automationId, slug, hasLane } = automation;
     const { id: runId, payload, requestId, traceparent, idempotency, retryOf } = run;
     const data: RunJobData = {
+      format: JOB_FORMAT,
       automationId,
       payload,
       requestId,
@@ -124,17 +124,24 @@ export class RunQueue {
       ...(hasLane && { inLane: true }),
       ...(retryOf !== undefined && { retryOf }),
     };
-    const options: JobsOptions = {
-      jobId: runId,
-      attempts: automation.attempts,
-      backoff: { type: BACKOFF_TYPE },
-      // The reason of a failure is a RunOutcome; a stack trace of our own code would explain nothing.
-      stackTraceLimit: 0,
-      ...(hasLane && { delay: PARKED_MS }),
+    const job = {
+      ...this.#template(queue, automation),
+      name: slug,
+      data: JSON.stringify(data),
+      timestamp: Date.now(),
     };
-    const job = new Job(queue, slug, data, options, runId).asJSON();
     const owner = { automationId, slug };
     const client = await backend.client;
+    if (!hasLane && !idempotency) {
+      // Two commands, one after the other: of a run that is only listed, nothing is left when its time is over.
+      const [listed, added] = await Promise.allSettled([
+        this.#index.add(client, slug, runId),
+        backend.addJobToTransaction(client, job, runId),
+      ]);
+      if (added.status === 'rejected') throw refusalOf(added.reason);
+      if (listed.status === 'rejected') throw listed.reason;
+      return;
+    }
     const transaction = client.multi();
     this.#index.add(transaction, slug, runId);
     if (hasLane) this.#lanes.join(transaction, owner, runId);
@@ -146,6 +153,28 @@ export class RunQueue {
     else if (failure) throw failure;
     // The run is accepted; if this fails, it starts when a worker tidies up.
     if (hasLane) await this.#lanes.release(owner).catch(() => undefined);
+  }
+
+  /** What BullMQ makes of the options of a run, which are the same for many. */
+  #template(queue: BullQueue, { attempts, hasLane }: TriggeredAutomation): JobJson {
+    const kind = `${attempts} ${hasLane}`;
+    const known = this.#templates.get(kind);
+    if (known) return known;
+    const options: JobsOptions = {
+      attempts,
+      backoff: { type: BACKOFF_TYPE },
+      // The reason of a failure is a RunOutcome; a stack trace of our own code would explain nothing.
+      stackTraceLimit: 0,
+      ...(hasLane && { delay: PARKED_MS }),
+    };
+    const template = new Job<RunJobData>(
+      queue,
+      '',
+      { automationId: '', payload: '', requestId: '' },
+      options,
+    ).asJSON();
+    this.#templates.set(kind, template);
+    return template;
   }
 
   /** How many runs wait to be executed, those between two attempts included. */
@@ -212,7 +241,7 @@ export class RunQueue {
       this.#redis.lrange(queue.toKey('active'), 0, -1),
     ]);
     const running = (await this.#read(queue, activeIds)).filter(({ status }) => status === 'running');
-    running.sort((a, b) => Number(a.startedAt) - Number(b.startedAt));
+    running.sort((a, b) => Number(a.startedAt) - Number(b.startedAt) || (a.id < b.id ? -1 : 1));
     const oldest = [next, ...parked.heads].filter((id) => id !== undefined).sort()[0];
     const oldestQueued = oldest === undefined ? undefined : await this.get(oldest);
     return {
@@ -310,6 +339,11 @@ export class RunQueue {
     );
     return ids.filter((_, index) => scores[index] !== null);
   }
+}
+
+/** What Redis itself refuses, for want of memory for example, was not enqueued. */
+function refusalOf(error: Error): Error {
+  return error.name === 'ReplyError' ? new QueueUnavailableError(error.message, { cause: error }) : error;
 }
 
 /** @returns the error of the first command that failed, the others having been executed */

@@ -45,6 +45,16 @@ export function startWorker(
   const store = createStore(sideConnection, config.REDIS_PREFIX, onError);
   const retentionSeconds = config.RUN_RETENTION_DAYS * SECONDS_PER_DAY;
 
+  const dependencies = {
+    automations: new AutomationStore(redis, store.keys),
+    runLogs: store.runLogs,
+    logger,
+    guard,
+    workerEnvironment: processEnvironment(),
+    defaultTimeoutMs: config.RUN_TIMEOUT_MS,
+    retentionSeconds,
+    version: config.version,
+  };
   const consumer = consumeRuns({
     redis,
     store,
@@ -56,22 +66,7 @@ export function startWorker(
       // What the connection reports is reported once, by the outage reporter.
       if (redis.status === 'ready') onError(error);
     },
-    execute: (run, signal, lease) =>
-      executeRun(
-        {
-          automations: new AutomationStore(redis, store.keys),
-          runLogs: store.runLogs,
-          logger,
-          guard,
-          workerEnvironment: processEnvironment(),
-          defaultTimeoutMs: config.RUN_TIMEOUT_MS,
-          retentionSeconds,
-          version: config.version,
-        },
-        run,
-        signal,
-        lease,
-      ),
+    execute: (run, signal, lease) => executeRun(dependencies, run, signal, lease),
   });
 
   const beat = () => store.workers.beat(id).catch(() => {});

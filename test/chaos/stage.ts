@@ -226,7 +226,8 @@ export class Stage {
         new Part({
           name: `worker-${number}`,
           kind: 'worker',
-          env: { ...env, REDIS_URL: url },
+          // Every run is kept, so that one which is gone is lost.
+          env: { ...env, REDIS_URL: url, RUN_RETENTION_COUNT: '100000000' },
           onRecord: ({ msg, runId, reason }, { incarnation }) => {
             if (msg === 'run started') this.history.attemptStarted(String(runId), incarnation);
             if (msg === 'run ended') this.history.attemptEnded(String(runId), incarnation, false);

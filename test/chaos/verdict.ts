@@ -104,12 +104,11 @@ function judgeAnswers({ operations }: History): Incident[] {
 }
 
 /** Every 202 has its run, and that has ended. */
-function judgePromises({ operations, terminal }: History, runs: FinalRuns): Incident[] {
+function judgePromises({ operations }: History, runs: FinalRuns): Incident[] {
   const violations: Incident[] = [];
   for (const operation of operations) {
     const runId = promisedRun(operation);
-    // One that had ended may have been deleted since, when its time was over.
-    if (runId === undefined || runs.has(runId) || terminal.has(runId)) continue;
+    if (runId === undefined || runs.has(runId)) continue;
     violations.push({ kind: 'lost', message: `${operation.slug}: answered 202, and gone`, runId });
   }
   for (const { id, status, automation } of runs.values()) {
@@ -148,7 +147,7 @@ function judgeRuns(
     );
   }
   for (const runId of executions.keys()) {
-    if (runs.has(runId) || history.terminal.has(runId)) continue;
+    if (runs.has(runId)) continue;
     violations.push({ kind: 'unknown execution', message: 'there is no such run', runId });
   }
   return violations;

@@ -33,9 +33,10 @@ export const apiKeyPlugin = fastifyPlugin(
     app.decorateRequest('automation', undefined);
     app.decorateRequest('acceptBy', 0);
 
-    app.addHook('onRequest', async (request) => {
+    app.addHook('onRequest', (request, _reply, done) => {
       if (request.headers['x-api-key'] === undefined) throw refusal(request, 'missing_api_key');
       if (!isWellFormedApiKey(apiKeyOf(request))) throw refusal(request, 'invalid_api_key');
+      done();
     });
 
     app.addHook('preHandler', async (request) => {

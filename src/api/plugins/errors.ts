@@ -82,8 +82,8 @@ export const errorsPlugin = fastifyPlugin(
 
     const allowedMethods = collectMethods(app);
     // Fastify calls a not-found handler only after it has read and judged the body, which nobody asked for here.
-    app.addHook('preParsing', async (request, reply) => {
-      if (!request.is404) return;
+    app.addHook('preParsing', (request, reply, _payload, done) => {
+      if (!request.is404) return done();
       const allowed = allowedMethods(pathOf(request.url));
       if (!allowed) throw new ApiError('not_found');
       reply.header('allow', allowed);

@@ -1,6 +1,6 @@
+import { randomUUID } from 'node:crypto';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import fastifyPlugin from 'fastify-plugin';
-import { v7 as uuidv7 } from 'uuid';
 import { ApiError } from '../../core/errors.ts';
 import { loggable } from '../../logger.ts';
 import { comesTooLate, endConnection } from './errors.ts';
@@ -25,7 +25,7 @@ const REQUEST_ID = /^[\x21-\x7e]{1,128}$/;
 export function requestIdOf(request: { headers: Record<string, string | string[] | undefined> }): string {
   const given = request.headers['x-request-id'];
   const isUsable = typeof given === 'string' && REQUEST_ID.test(given) && loggable(given) === given;
-  return isUsable ? given : uuidv7();
+  return isUsable ? given : randomUUID();
 }
 
 /** Gives every request its id, and every answer one line in the log. */
@@ -35,7 +35,7 @@ export const requestContextPlugin = fastifyPlugin(
     app.decorateRequest('automationSlug', undefined);
     app.decorateRequest('isLogged', false);
 
-    app.addHook('onRequest', async (request, reply) => {
+    app.addHook('onRequest', (request, reply, done) => {
       reply.header('x-request-id', request.id);
       checkFraming(request, reply);
       // RFC 9112, section 3.2: without exactly one Host header a request is refused. Node would refuse it without a body.
@@ -48,19 +48,22 @@ export const requestContextPlugin = fastifyPlugin(
       // RFC 9112, section 3.2.4: only OPTIONS has the target `*`, which the router would take for a path.
       if (url.startsWith('*') && request.method !== 'OPTIONS') throw new ApiError('bad_request');
       if (host?.includes(',')) throw new ApiError('bad_request', { message: 'There is more than one host.' });
+      done();
     });
 
-    app.addHook('onResponse', async (request, reply) => {
+    app.addHook('onResponse', (request, reply, done) => {
       request.isLogged = true;
       log(request, reply);
+      done();
     });
     // A client that hangs up does not end its request: what it started goes on, and is logged when its answer is ready.
-    app.addHook('onSend', async (request, reply) => {
+    app.addHook('onSend', (request, reply, _payload, done) => {
       const logHungUp = () => {
-        if (!request.isLogged) log(request, reply, { hungUp: true });
+        if (!request.isLogged && !reply.raw.writableFinished) log(request, reply, { hungUp: true });
       };
       if (reply.raw.closed) logHungUp();
-      else reply.raw.once('close', () => setImmediate(logHungUp));
+      else reply.raw.once('close', logHungUp);
+      done();
     });
   },
   { name: 'request-context', fastify: '5.x', dependencies: ['errors'] },
