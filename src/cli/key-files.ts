@@ -53,7 +53,10 @@ export async function openKeyFiles(directory: string, slugs: readonly string[]):
         empty.delete(path);
       }
       if (signingSecret !== undefined) {
-        const handle = await open(`${pathOf(slug)}.signing-secret`, 'w', 0o600);
+        const path = `${pathOf(slug)}.signing-secret`;
+        // One that is there is of an earlier automation, and may be readable for others.
+        await rm(path, { force: true });
+        const handle = await open(path, 'wx', 0o600);
         await handle.writeFile(`${signingSecret}\n`);
         await handle.close();
       }
