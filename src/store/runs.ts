@@ -183,6 +183,21 @@ export class RunQueue {
     return queue.getJobCountByTypes('waiting', 'prioritized', 'delayed');
   }
 
+  /** Whether somebody has told BullMQ that no worker is to take runs, which orc itself never does. */
+  async isPaused(): Promise<boolean> {
+    const queue = await this.#queue.open();
+    return queue.isPaused();
+  }
+
+  /** Which of these runs, of which each is executing or was a moment ago, no worker holds any more. */
+  async withoutLock(runIds: readonly string[]): Promise<string[]> {
+    const queue = await this.#queue.open();
+    const locks = await Promise.all(runIds.map((runId) => this.#redis.exists(`${queue.toKey(runId)}:lock`)));
+    // Asked afterwards, as a run that has ended has no lock either.
+    const active = new Set(await this.#redis.lrange(queue.toKey('active'), 0, -1));
+    return runIds.filter((runId, index) => locks[index] === 0 && active.has(runId));
+  }
+
   async get(runId: string): Promise<Run | undefined> {
     return (await this.#find(runId))?.run;
   }
