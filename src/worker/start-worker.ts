@@ -4,7 +4,7 @@ import { type Config, processEnvironment } from '../config.ts';
 import { withDeadline } from '../core/deadline.ts';
 import type { Logger } from '../logger.ts';
 import { AutomationStore } from '../store/automations.ts';
-import { connect, outageReporter } from '../store/connect.ts';
+import { connect, outageReporter, settle } from '../store/connect.ts';
 import { consumeRuns, LOCK_TIMING, type LockTiming } from '../store/consumer.ts';
 import { createStore } from '../store/store.ts';
 import { HEARTBEAT_MS } from '../store/workers.ts';
@@ -12,6 +12,9 @@ import { executeRun } from './execute-run.ts';
 import { startGuard } from './guard.ts';
 
 const SECONDS_PER_DAY = 86_400;
+
+/** How long a sign of life is held back for want of a connection, in milliseconds. */
+const SETTLE_MS = 2000;
 
 export interface RunningWorker {
   id: string;
@@ -72,6 +75,8 @@ export function startWorker(
   const beat = () => store.workers.beat(id).catch(() => {});
   const heartbeat = setInterval(beat, HEARTBEAT_MS);
   const ready = consumer.ready().then(async () => {
+    // The other connection is there a moment earlier or later.
+    await settle(sideConnection, SETTLE_MS);
     await beat();
     logger.info({ worker: id, concurrency: config.WORKER_CONCURRENCY }, 'worker takes runs');
   });
