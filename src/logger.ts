@@ -20,7 +20,7 @@ export function createLogger(level: string, process: 'api' | 'worker'): Logger {
   const options: LoggerOptions = {
     level,
     base: { process },
-    timestamp: () => `,"time":"${new Date().toISOString()}"`,
+    timestamp: () => `,"time":"${isoTime(Date.now())}"`,
     formatters: { level: (label) => ({ level: label }) },
     redact: {
       paths: ['apiKey', 'signingSecret', 'headers["x-api-key"]', '*.headers["x-api-key"]'],
@@ -29,6 +29,14 @@ export function createLogger(level: string, process: 'api' | 'worker'): Logger {
   };
   const destination = { dest: 1, sync: false, minLength: BUFFER_LENGTH, periodicFlush: FLUSH_INTERVAL_MS };
   return pino(options, pino.destination(destination));
+}
+
+let latest = { ms: 0, iso: '' };
+
+/** Lines come many in a millisecond. */
+function isoTime(ms: number): string {
+  if (ms !== latest.ms) latest = { ms, iso: new Date(ms).toISOString() };
+  return latest.iso;
 }
 
 /**

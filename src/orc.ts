@@ -1,7 +1,11 @@
 #!/usr/bin/env node
 import { Command, CommanderError } from 'commander';
+import { fileCommands } from './cli/apply.ts';
 import { automationsCommand } from './cli/automations.ts';
+import { completionCommands } from './cli/completion.ts';
 import type { CommandContext } from './cli/context.ts';
+import { doctorCommand } from './cli/doctor.ts';
+import { helpText } from './cli/help-text.ts';
 import { localCommand } from './cli/local.ts';
 import { CommandError, createOutput, UsageError } from './cli/output.ts';
 import { processCommands } from './cli/processes.ts';
@@ -18,17 +22,31 @@ const context: CommandContext = { config: () => readConfig(), output, directory:
 
 const program = new Command('orc')
   .description('Start automations over HTTP, execute them, and see how they went.')
+  .addHelpText(
+    'after',
+    helpText({
+      notes: `Commands work with the Redis that REDIS_URL names, or else with that of an \`orc local\` which runs in this folder or
+above it. Each explains itself with --help, and all that print a result print it as JSON with --json.`,
+      exitCodes:
+        '0 success, 1 failure, 2 typed wrongly; commands that wait for a run have more, which their help lists',
+      examples: ['orc local', 'orc automations create hello -- cat', 'orc runs list'],
+    }),
+  )
   .showHelpAfterError('Every command explains itself with --help.')
   .exitOverride();
 for (const command of [
   localCommand(context),
   ...processCommands(context),
   automationsCommand(context),
+  ...fileCommands(context),
   runsCommand(context),
   statusCommand(context),
+  doctorCommand(context),
 ]) {
   program.addCommand(command);
 }
+const [completion, complete] = completionCommands(context, program);
+program.addCommand(completion).addCommand(complete, { hidden: true });
 inherit(program);
 
 try {

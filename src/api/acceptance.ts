@@ -7,7 +7,8 @@ import type { Authentication, TriggeredAutomation } from '../store/automations.t
 import { type IdempotencyRecord, type IdempotentRequest, idempotentRequest } from '../store/idempotency.ts';
 import { QueueUnavailableError } from '../store/queue.ts';
 import type { RateDecision } from '../store/rate-limiter.ts';
-import { type NewRun, newRunId } from '../store/runs.ts';
+import { newRunId } from '../store/run-id.ts';
+import type { NewRun } from '../store/runs.ts';
 import type { Store } from '../store/store.ts';
 import type { HealthMonitor } from './health-monitor.ts';
 

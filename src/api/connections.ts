@@ -29,14 +29,16 @@ export class Connection {
   began(response: ServerResponse): void {
     this.#previous = this.#latest;
     this.#latest = response;
+  }
+
+  /** Takes note of a response's being on its way as a whole. */
+  finished({ req }: ServerResponse): void {
     const done = () => {
       this.#bytesDone = this.socket.bytesRead;
     };
-    response.once('finish', () => {
-      done();
-      // It was answered before all of it had come.
-      if (!response.req.complete) response.req.once('close', done);
-    });
+    done();
+    // It was answered before all of it had come.
+    if (!req.complete) req.once('close', done);
   }
 
   /** The response to a request whose body has not come to its end. */
@@ -94,14 +96,20 @@ export class Connections implements Iterable<Connection> {
       this.#open.set(socket, new Connection(socket));
       socket.once('close', () => this.#open.delete(socket));
     });
+    const { of } = this;
+    // One function for all responses.
+    function finished(this: ServerResponse) {
+      of(this.req.socket)?.finished(this);
+    }
     for (const event of ['request', 'checkExpectation']) {
-      server.on(event, ({ socket }, response: ServerResponse) => this.of(socket)?.began(response));
+      server.on(event, ({ socket }, response: ServerResponse) => {
+        of(socket)?.began(response);
+        response.on('finish', finished);
+      });
     }
   }
 
-  of(socket: Socket): Connection | undefined {
-    return this.#open.get(socket);
-  }
+  readonly of = (socket: Socket): Connection | undefined => this.#open.get(socket);
 
   [Symbol.iterator](): Iterator<Connection> {
     return this.#open.values();

@@ -1,22 +1,12 @@
-import { Command } from 'commander';
+import { Command, Option } from 'commander';
 import { closest, distance } from 'fastest-levenshtein';
-import {
-  type Action,
-  type Automation,
-  type AutomationDefinition,
-  isSlug,
-  MAX_ATTEMPTS,
-  MAX_CONCURRENCY,
-  MAX_KEPT_RUNS,
-  MAX_TIMEOUT_MS,
-  ON_WORKER_LOSS,
-  type OnWorkerLoss,
-  SLUG_MAX_LENGTH,
-} from '../core/automation.ts';
+import { type Action, type Automation, isSlug } from '../core/automation.ts';
 import type { Rejection } from '../store/rejections.ts';
 import type { Store } from '../store/store.ts';
+import { type AutomationEntry, definitionOf, problemsOfEntry, WHAT_A_SLUG_IS } from './automation-entry.ts';
 import { type CommandContext, originFor, withStore } from './context.ts';
-import { formatDuration, formatRate, parseDuration, parseRate } from './durations.ts';
+import { formatDuration, formatRate, parseDuration } from './durations.ts';
+import { helpText } from './help-text.ts';
 import { CommandError, pairs, table, UsageError } from './output.ts';
 
 const DEFAULT_GRACE = '24h';
@@ -48,7 +38,6 @@ interface CreateOptions {
 export function automationsCommand(context: CommandContext): Command {
   const { output } = context;
   const group = new Command('automations').description('create automations and look after their keys');
-  const collect = (value: string, previous: string[]) => [...previous, value];
 
   group
     .command('create')
@@ -60,26 +49,32 @@ export function automationsCommand(context: CommandContext): Command {
     .option('--disabled', 'create it disabled')
     .option('--timeout <duration>', 'longest time of one attempt, such as 10m (default: RUN_TIMEOUT_MS)')
     .option('--attempts <number>', 'how often a failing run is executed at most', '1')
-    .option('--concurrency <number>', 'how many runs may execute at the same time')
-    .option('--rate <rate>', 'how many runs are accepted, such as 60/m')
+    .option('--concurrency <number>', 'how many runs may execute at the same time (default: no limit)')
+    .option('--rate <rate>', 'how many runs are accepted, such as 60/m (default: no limit)')
     .option('--keep-runs <number>', 'how many ended runs are kept (default: RUN_RETENTION_COUNT)')
     .option('--cwd <dir>', 'working directory of the command (default: an empty one for each attempt)')
-    .option('--env <KEY=VALUE>', 'variable for the command, stored in Redis; may be repeated', collect, [])
-    .option('--pass-env <KEY>', "variable taken from the worker's environment; may be repeated", collect, [])
+    .addOption(repeatable('--env <KEY=VALUE>', 'variable for the command, stored in Redis; may be repeated'))
+    .addOption(
+      repeatable('--pass-env <KEY>', "variable taken from the worker's environment; may be repeated"),
+    )
     .option('--on-worker-loss <choice>', 'when a worker dies while executing a run: rerun or fail', 'rerun')
     .option('-q, --quiet', 'print the key and nothing else')
     .option('--json', 'print JSON')
     .addHelpText(
       'after',
-      `
-Examples:
-  $ orc automations create nightly-report -- python3 /srv/report.py --format pdf
-  $ orc automations create deploy --concurrency 1 --on-worker-loss fail --cwd /srv/app -- ./deploy.sh
-  $ orc automations create forward --url https://example.com/hook --attempts 5
-  $ KEY=$(orc automations create ping --quiet -- true)`,
+      helpText({
+        notes: `The command gets the payload on its standard input, and of the worker's environment PATH, HOME, LANG, TZ and what
+--pass-env names. A URL gets it in a signed POST; the signing secret is shown once, too.`,
+        examples: [
+          'orc automations create nightly-report -- python3 /srv/report.py --format pdf',
+          'orc automations create deploy --concurrency 1 --on-worker-loss fail --cwd /srv/app -- ./deploy.sh',
+          'orc automations create forward --url https://example.com/hook --attempts 5',
+          'KEY=$(orc automations create ping --quiet -- true)',
+        ],
+      }),
     )
     .action(async (slug: string, command: string[], options: CreateOptions) => {
-      const definition = definitionOf(slug, command, options);
+      const definition = definitionOf(slug, entryFrom(slug, command, options));
       const created = await withStore(context, ({ automations }) => automations.create(definition));
       if (created.status === 'exists') {
         throw new CommandError(
@@ -108,6 +103,10 @@ Examples:
     .command('list')
     .description('list all automations')
     .option('--json', 'print JSON')
+    .addHelpText(
+      'after',
+      helpText({ examples: ['orc automations list', "orc automations list --json | jq -r '.[].slug'"] }),
+    )
     .action(async ({ json }: { json?: boolean }) => {
       const automations = await withStore(context, (store) => store.automations.list());
       if (json) return output.json(automations);
@@ -129,9 +128,10 @@ Examples:
 
   group
     .command('show')
-    .description('show one automation')
-    .argument('<slug>')
+    .description("show one automation: what it does, its limits, its last success and its keys' dates")
+    .argument('<slug>', 'the automation')
     .option('--json', 'print JSON')
+    .addHelpText('after', helpText({ examples: ['orc automations show nightly-report'] }))
     .action(async (slug: string, { json }: { json?: boolean }) => {
       const { lastSuccess, rejections, ...automation } = await withStore(context, async (store) => {
         const found = await store.automations.get(slug);
@@ -156,8 +156,9 @@ Examples:
       .description(
         enabled ? 'accept triggers again' : 'accept no more triggers, and execute no run that still waits',
       )
-      .argument('<slug>')
+      .argument('<slug>', 'the automation')
       .option('--json', 'print JSON')
+      .addHelpText('after', helpText({ examples: [`orc automations ${verb} nightly-report`] }))
       .action(async (slug: string, { json }: { json?: boolean }) => {
         await withStore(context, async (store) => {
           if (!(await store.automations.setEnabled(slug, enabled))) throw await unknownSlug(store, slug);
@@ -170,8 +171,15 @@ Examples:
   group
     .command('delete')
     .description('delete an automation and its keys; its runs stay readable')
-    .argument('<slug>')
+    .argument('<slug>', 'the automation')
     .option('--json', 'print JSON')
+    .addHelpText(
+      'after',
+      helpText({
+        notes: `Its runs that still wait are not executed. The slug is free again, for an automation with another key.`,
+        examples: ['orc automations delete nightly-report'],
+      }),
+    )
     .action(async (slug: string, { json }: { json?: boolean }) => {
       await withStore(context, async (store) => {
         if (!(await store.automations.delete(slug))) throw await unknownSlug(store, slug);
@@ -183,10 +191,20 @@ Examples:
   group
     .command('rotate-key')
     .description('issue a new key; the old one stays valid for a while')
-    .argument('<slug>')
+    .argument('<slug>', 'the automation')
     .option('--grace <duration>', 'how long the old key stays valid; 0 revokes it at once', DEFAULT_GRACE)
     .option('-q, --quiet', 'print the new key and nothing else')
     .option('--json', 'print JSON')
+    .addHelpText(
+      'after',
+      helpText({
+        notes: `The new key is shown only once. A key that was still in its own grace period ends at once.`,
+        examples: [
+          'orc automations rotate-key deploy',
+          'KEY=$(orc automations rotate-key deploy --grace 0 --quiet)',
+        ],
+      }),
+    )
     .action(async (slug: string, options: { grace: string; quiet?: boolean; json?: boolean }) => {
       const graceMs = parseDuration(options.grace);
       if (graceMs > MAX_GRACE_MS) throw new UsageError('--grace is at most 365d.');
@@ -210,6 +228,11 @@ Examples:
   return group;
 }
 
+function repeatable(flags: string, description: string): Option {
+  const collect = (value: string, previous: string[]) => [...previous, value];
+  return new Option(flags, description).argParser(collect).default([], 'none');
+}
+
 /** A curl command that starts a run when it is pasted into a shell. */
 export function curlLine(origin: string, slug: string, apiKey: string, payload = '{}'): string {
   return `curl -X POST ${origin}/orc/api/automation-triggers/${slug} -H 'x-api-key: ${apiKey}' -H 'content-type: application/json' -d '${payload}'`;
@@ -225,93 +248,54 @@ export async function unknownSlug(store: Store, slug: string): Promise<CommandEr
   );
 }
 
-function definitionOf(slug: string, command: string[], options: CreateOptions): AutomationDefinition {
-  if (!isSlug(slug)) {
-    throw new UsageError(
-      `'${slug}' is not a slug. Use lower-case letters and digits, words joined by single hyphens, at most ${SLUG_MAX_LENGTH} characters, such as nightly-report.`,
-    );
-  }
-  if (!ON_WORKER_LOSS.includes(options.onWorkerLoss as OnWorkerLoss)) {
-    throw new UsageError(
-      `--on-worker-loss is ${ON_WORKER_LOSS.join(' or ')}, not '${options.onWorkerLoss}'.`,
-    );
-  }
-  const timeoutMs = options.timeout === undefined ? undefined : parseDuration(options.timeout);
-  if (timeoutMs !== undefined && (timeoutMs === 0 || timeoutMs > MAX_TIMEOUT_MS)) {
-    throw new UsageError('--timeout is longer than 0 and at most 7d.');
-  }
-  return {
-    slug,
-    name: options.name ?? '',
-    enabled: !options.disabled,
-    action: actionOf(command, options),
-    attempts: wholeNumber('--attempts', options.attempts, MAX_ATTEMPTS),
-    onWorkerLoss: options.onWorkerLoss as OnWorkerLoss,
-    ...(timeoutMs !== undefined && { timeoutMs }),
-    ...(options.concurrency !== undefined && {
-      concurrency: wholeNumber('--concurrency', options.concurrency, MAX_CONCURRENCY),
-    }),
-    ...(options.rate !== undefined && { rate: parseRate(options.rate) }),
-    ...(options.keepRuns !== undefined && {
-      keepRuns: wholeNumber('--keep-runs', options.keepRuns, MAX_KEPT_RUNS),
-    }),
-  };
-}
-
-function actionOf(command: string[], { url, cwd, env, passEnv }: CreateOptions): Action {
-  if (url !== undefined) {
-    if (command.length > 0) throw new UsageError('Give a command or --url, not both.');
-    if (cwd !== undefined || env.length > 0 || passEnv.length > 0) {
-      throw new UsageError(
-        '--cwd, --env and --pass-env are for commands; an automation with --url has none.',
-      );
-    }
-    if (!URL.canParse(url) || !/^https?:$/.test(new URL(url).protocol)) {
-      throw new UsageError(`'${url}' is not an http or https URL.`);
-    }
-    const { username, password } = new URL(url);
-    if (username !== '' || password !== '') {
-      throw new UsageError(
-        'A URL with a user name or password cannot be delivered to; receivers verify the signature instead.',
-      );
-    }
-    return { type: 'http', url };
-  }
-  if (command.length === 0) {
+/** The options in the words of an entry; what cannot be a number stays the text that it is, to be named as wrong. */
+function entryFrom(slug: string, command: string[], options: CreateOptions): AutomationEntry {
+  if (!isSlug(slug)) throw new UsageError(`'${slug}' is not a slug. ${WHAT_A_SLUG_IS}`);
+  const { url, name, timeout, rate, cwd, env, passEnv } = options;
+  if (url !== undefined && command.length > 0) throw new UsageError('Give a command or --url, not both.');
+  if (url === undefined && command.length === 0) {
     throw new UsageError(
       'Say what it does: a command after --, such as `-- python3 report.py`, or --url <url>.',
     );
   }
-  for (const name of passEnv) checkVariableName('--pass-env', name);
-  const variables = env.map((assignment) => {
-    const [, name, value] = /^([^=]*)=(.*)$/s.exec(assignment) ?? [];
-    if (name === undefined || value === undefined) {
-      throw new UsageError(`--env takes KEY=VALUE, not '${assignment}'.`);
-    }
-    checkVariableName('--env', name);
-    return [name, value];
-  });
-  return {
-    type: 'command',
-    argv: command,
-    env: Object.fromEntries(variables),
-    passEnv,
-    ...(cwd !== undefined && { cwd }),
+  const entry: Record<string, unknown> = {
+    name,
+    enabled: options.disabled ? false : undefined,
+    command: url === undefined ? command : undefined,
+    url,
+    timeout,
+    attempts: numberOr(options.attempts),
+    concurrency: numberOr(options.concurrency),
+    rate,
+    keepRuns: numberOr(options.keepRuns),
+    cwd,
+    env: env.length > 0 ? Object.fromEntries(env.map(assignment)) : undefined,
+    passEnv: passEnv.length > 0 ? passEnv : undefined,
+    onWorkerLoss: options.onWorkerLoss,
   };
-}
-
-function checkVariableName(option: string, name: string): void {
-  if (!/^[A-Za-z_][A-Za-z0-9_]*$/.test(name))
-    throw new UsageError(`${option}: '${name}' is not a variable's name.`);
-  if (name.startsWith('ORC_'))
-    throw new UsageError(`${option}: names that begin with ORC_ are set by orc itself.`);
-}
-
-function wholeNumber(option: string, text: string, maximum: number): number {
-  if (!/^[1-9]\d{0,8}$/.test(text) || Number(text) > maximum) {
-    throw new UsageError(`${option} is a whole number from 1 to ${maximum}, not '${text}'.`);
+  for (const [field, value] of Object.entries(entry)) {
+    if (value === undefined) delete entry[field];
   }
-  return Number(text);
+  const problems = problemsOfEntry(entry).map(({ field = '', problem }) => `${optionOf(field)} ${problem}.`);
+  if (problems.length > 0) throw new UsageError(problems.join('\n'));
+  return entry as AutomationEntry;
+}
+
+function assignment(text: string): [string, string] {
+  const [, name, value] = /^([^=]*)=(.*)$/s.exec(text) ?? [];
+  if (name === undefined || value === undefined) {
+    throw new UsageError(`--env takes KEY=VALUE, not '${text}'.`);
+  }
+  return [name, value];
+}
+
+function numberOr(text: string | undefined): number | string | undefined {
+  return text !== undefined && /^\d{1,9}$/.test(text) ? Number(text) : text;
+}
+
+/** `keepRuns` is `--keep-runs`. */
+function optionOf(field: string): string {
+  return `--${field.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`;
 }
 
 function describeAction(action: Action): string {

@@ -40,9 +40,14 @@ export async function originFor({ config, directory }: CommandContext): Promise<
 /**
  * Opens the store for one command and closes it afterwards.
  *
+ * @param deadlineMs how long Redis may take to answer for the first time, in milliseconds
  * @throws CommandError when Redis cannot be reached
  */
-export async function withStore<T>(context: CommandContext, use: (store: Store) => Promise<T>): Promise<T> {
+export async function withStore<T>(
+  context: CommandContext,
+  use: (store: Store) => Promise<T>,
+  deadlineMs = REDIS_DEADLINE_MS,
+): Promise<T> {
   const url = await redisUrlOf(context);
   // Loaded when it is needed, like all that takes long to load, so that `--help` and typing errors are answered at once.
   const { connect, withoutPassword } = await import('../store/connect.ts');
@@ -54,11 +59,11 @@ export async function withStore<T>(context: CommandContext, use: (store: Store) 
   const store = createStore(redis, context.config().REDIS_PREFIX, () => undefined);
   try {
     // A question about a key is answered by the node of a cluster that holds orc's keys, and only with the right to them.
-    await withDeadline(redis.exists(store.keys.automations), REDIS_DEADLINE_MS);
+    await withDeadline(redis.exists(store.keys.automations), deadlineMs);
   } catch (error) {
     // Disconnecting what has ended would keep the process alive for a while.
     if (redis.status !== 'end') redis.disconnect();
-    const silent = error instanceof DeadlineError && `it did not answer within ${REDIS_DEADLINE_MS / 1000} s`;
+    const silent = error instanceof DeadlineError && `it did not answer within ${deadlineMs / 1000} s`;
     const reason = lastError?.message ?? (silent || (error as Error).message);
     throw new CommandError(
       `Redis at ${withoutPassword(url)} cannot be used: ${reason}. Check ${whatToCheck(parseRedisUrl(url))}.`,

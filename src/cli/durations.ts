@@ -43,6 +43,13 @@ export function formatDuration(ms: number): string {
   return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
 }
 
+/** A duration as it is written on the command line, in the largest unit in which it is a whole number. */
+export function writeDuration(ms: number): string {
+  const units = Object.entries(UNITS_MS).reverse();
+  const [unit, unitMs] = units.find(([, each]) => ms % each === 0) ?? ['ms', 1];
+  return `${ms / unitMs}${unit}`;
+}
+
 /** A rate as it is written on the command line. */
 export function formatRate({ limit, windowMs }: RateLimit): string {
   const unit = Object.entries(UNITS_MS).find(([, ms]) => ms === windowMs)?.[0];

@@ -4,6 +4,7 @@ import { processEnvironment } from '../config.ts';
 import type { RunningLocal } from '../local/start-local.ts';
 import { curlLine } from './automations.ts';
 import type { CommandContext } from './context.ts';
+import { helpText } from './help-text.ts';
 import { formatRecord } from './local-console.ts';
 import type { Output } from './output.ts';
 import { LAST_RESORT_MS } from './processes.ts';
@@ -13,6 +14,15 @@ export function localCommand(context: CommandContext): Command {
   const { output } = context;
   return new Command('local')
     .description('run everything on this machine: a private Redis, the API and a worker; data in .orc')
+    .addHelpText(
+      'after',
+      helpText({
+        notes: `Redis is taken from the PATH, or fetched into your cache folder. The first start creates an automation named hello and
+prints the key for it. Every other command that is typed in this folder, or below it, finds this Redis by itself.`,
+        exitCodes: '0 stopped with Ctrl-C, 1 it could not start or a part of it ended, 2 typed wrongly',
+        examples: ['orc local', 'PORT=8080 orc local'],
+      }),
+    )
     .action(async () => {
       const config = context.config();
       let failure: string | undefined;

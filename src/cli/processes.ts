@@ -6,6 +6,7 @@ import { createLogger, flush, type Logger } from '../logger.ts';
 import type { Ops } from '../ops/start-ops.ts';
 import type { Tracing } from '../ops/tracing.ts';
 import { type CommandContext, redisUrlOf } from './context.ts';
+import { helpText } from './help-text.ts';
 
 /** Beyond the grace period, time for what takes time to end, in milliseconds; then the process ends as it is. */
 export const LAST_RESORT_MS = 10_000;
@@ -14,6 +15,15 @@ export const LAST_RESORT_MS = 10_000;
 export function processCommands(context: CommandContext): Command[] {
   const api = new Command('api')
     .description('serve the HTTP API: one process of an installation')
+    .addHelpText(
+      'after',
+      helpText({
+        notes: `Environment variables are its settings, such as REDIS_URL, HOST, PORT, PUBLIC_URL and TRUST_PROXY; README.md lists them
+all. SIGTERM ends it when every request that it has read is answered, after SHUTDOWN_GRACE_MS at the latest.`,
+        exitCodes: '0 ended by a signal, 1 it could not start or failed, 2 typed wrongly',
+        examples: ['REDIS_URL=redis://127.0.0.1:6379 PUBLIC_URL=https://orc.example.com orc api'],
+      }),
+    )
     .action(async () => {
       const config = context.config();
       const logger = createLogger(config.LOG_LEVEL, 'api');
@@ -32,6 +42,15 @@ export function processCommands(context: CommandContext): Command[] {
 
   const worker = new Command('worker')
     .description('execute runs: one process of an installation')
+    .addHelpText(
+      'after',
+      helpText({
+        notes: `Environment variables are its settings, such as REDIS_URL, WORKER_CONCURRENCY and RUN_TIMEOUT_MS; README.md lists them
+all. SIGTERM lets its runs end within SHUTDOWN_GRACE_MS and returns the rest to the queue.`,
+        exitCodes: '0 ended by a signal, 1 it could not start or failed, 2 typed wrongly',
+        examples: ['REDIS_URL=redis://127.0.0.1:6379 WORKER_CONCURRENCY=20 orc worker'],
+      }),
+    )
     .action(async () => {
       const config = context.config();
       const logger = createLogger(config.LOG_LEVEL, 'worker');

@@ -4,6 +4,7 @@ import { isTerminal, type Run, type TerminalRunStatus } from '../core/run.ts';
 import type { Store } from '../store/store.ts';
 import { type CommandContext, withStore } from './context.ts';
 import { parseDuration } from './durations.ts';
+import { helpText } from './help-text.ts';
 import { CommandError, type Output } from './output.ts';
 
 /** A run is looked at this often while it is waited for, in milliseconds. */
@@ -21,8 +22,8 @@ const EXIT_CODES: Readonly<Record<TerminalRunStatus, number>> = {
 };
 const NOT_ENDED = 5;
 
-const EXIT_CODES_HELP = `
-Exit codes: 0 succeeded, 1 failed, 3 timed out, 4 cancelled, 5 not ended when --timeout was over.`;
+const EXIT_CODES_HELP =
+  '0 succeeded, 1 failed, 2 typed wrongly, 3 timed out, 4 cancelled, 5 not ended when --timeout was over';
 
 interface WaitOptions {
   timeout?: string;
@@ -36,10 +37,16 @@ export function addRunControl(group: Command, context: CommandContext): void {
   group
     .command('watch')
     .description('wait for a run to end; the exit code says how it did')
-    .argument('<runId>')
-    .option('--timeout <duration>', 'give up waiting after this time, such as 10m')
+    .argument('<runId>', 'the run')
+    .option('--timeout <duration>', 'give up waiting after this time, such as 10m (default: never)')
     .option('--json', 'print the run as JSON when it has ended')
-    .addHelpText('after', EXIT_CODES_HELP)
+    .addHelpText(
+      'after',
+      helpText({
+        exitCodes: EXIT_CODES_HELP,
+        examples: ['orc runs watch run_01a1fd79-2020-716f-b65b-e40f10ea5e54 --timeout 10m'],
+      }),
+    )
     .action(async (runId: string, options: WaitOptions) => {
       await withStore(context, (store) => watch(store, runId, options, output));
     });
@@ -47,8 +54,15 @@ export function addRunControl(group: Command, context: CommandContext): void {
   group
     .command('cancel')
     .description('end a run: one that waits never starts, one that executes is ended wherever it does')
-    .argument('<runId>')
+    .argument('<runId>', 'the run')
     .option('--json', 'print JSON')
+    .addHelpText(
+      'after',
+      helpText({
+        notes: 'What it has started gets TERM and, 5 seconds later, KILL. This waits until it has ended.',
+        examples: ['orc runs cancel run_01a1fd79-2020-716f-b65b-e40f10ea5e54'],
+      }),
+    )
     .action(async (runId: string, { json }: { json?: boolean }) => {
       const run = await withStore(context, (store) => cancel(store, runId));
       if (json) output.json(run);
@@ -58,11 +72,20 @@ export function addRunControl(group: Command, context: CommandContext): void {
   group
     .command('retry')
     .description('accept a new run with the payload of one that has ended')
-    .argument('<runId>')
+    .argument('<runId>', 'the run')
     .option('--wait', 'wait for the new run to end; the exit code says how it did')
-    .option('--timeout <duration>', 'with --wait: give up waiting after this time')
+    .option('--timeout <duration>', 'with --wait: give up waiting after this time (default: never)')
     .option('--json', 'print JSON')
-    .addHelpText('after', EXIT_CODES_HELP)
+    .addHelpText(
+      'after',
+      helpText({
+        exitCodes: `with --wait: ${EXIT_CODES_HELP}`,
+        examples: [
+          'orc runs retry run_01a1fd79-2020-716f-b65b-e40f10ea5e54',
+          'orc runs retry run_01a1fd79-2020-716f-b65b-e40f10ea5e54 --wait --timeout 10m',
+        ],
+      }),
+    )
     .action(async (runId: string, options: WaitOptions & { wait?: boolean }) => {
       await withStore(context, async (store) => {
         const newId = await retry(store, runId);

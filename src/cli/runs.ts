@@ -7,6 +7,7 @@ import type { Store } from '../store/store.ts';
 import { unknownSlug } from './automations.ts';
 import { type CommandContext, withStore } from './context.ts';
 import { formatDuration } from './durations.ts';
+import { helpText } from './help-text.ts';
 import { type Output, pairs, table, UsageError } from './output.ts';
 import { addRunControl, getRun } from './run-control.ts';
 import { overviewOf, summarise } from './status.ts';
@@ -36,6 +37,16 @@ export function runsCommand(context: CommandContext): Command {
     .option('--status <status>', `only runs with this status: ${RUN_STATUSES.join(', ')}`)
     .option('--limit <number>', 'how many at most', '20')
     .option('--json', 'print JSON')
+    .addHelpText(
+      'after',
+      helpText({
+        notes: `A line on standard error says how many wait and execute, and whether a worker is alive.`,
+        examples: [
+          'orc runs list --automation deploy --limit 5',
+          "orc runs list --status failed --json | jq -r '.[].id'",
+        ],
+      }),
+    )
     .action(async (options: { automation?: string; status?: string; limit: string; json?: boolean }) => {
       const filter = filterOf(options);
       const { runs, overview } = await withStore(context, async (store) => {
@@ -71,9 +82,10 @@ export function runsCommand(context: CommandContext): Command {
 
   group
     .command('show')
-    .description('show one run')
-    .argument('<runId>')
+    .description('show one run: how it stands or ended, attempt by attempt')
+    .argument('<runId>', 'the run, as the trigger was answered')
     .option('--json', 'print JSON')
+    .addHelpText('after', helpText({ examples: ['orc runs show run_01a1fd79-2020-716f-b65b-e40f10ea5e54'] }))
     .action(async (runId: string, { json }: { json?: boolean }) => {
       const { run, attempts, isToEnd } = await withStore(context, async (store) => {
         const found = await getRun(store, runId);
@@ -96,9 +108,16 @@ export function runsCommand(context: CommandContext): Command {
     .description(
       "print what a run's attempts printed: their output to standard output, the rest to standard error",
     )
-    .argument('<runId>')
+    .argument('<runId>', 'the run')
     .option('-f, --follow', 'go on until the run has ended')
     .option('--json', 'print one JSON object a line, with time, attempt and source')
+    .addHelpText(
+      'after',
+      helpText({
+        notes: `Of each run, the first and the last 512 KiB are kept; what was cut out between them is said.`,
+        examples: ['orc runs logs run_01a1fd79-2020-716f-b65b-e40f10ea5e54 --follow'],
+      }),
+    )
     .action(async (runId: string, options: { follow?: boolean; json?: boolean }) => {
       await withStore(context, (store) => printLogs(store, runId, options, output));
     });

@@ -3,6 +3,7 @@ import type { QueueOverview } from '../store/runs.ts';
 import type { Store } from '../store/store.ts';
 import { type CommandContext, withStore } from './context.ts';
 import { formatDuration } from './durations.ts';
+import { helpText } from './help-text.ts';
 import { pairs, table } from './output.ts';
 
 /** Runs and automations in progress that are shown at most, so that it stays one screen. */
@@ -35,6 +36,13 @@ export function statusCommand(context: CommandContext): Command {
   return new Command('status')
     .description('show what waits, what executes and what is stuck, on one screen')
     .option('--json', 'print JSON')
+    .addHelpText(
+      'after',
+      helpText({
+        notes: `What is wrong with the installation, and how to cure it, says \`orc doctor\`.`,
+        examples: ['orc status', 'watch orc status'],
+      }),
+    )
     .action(async ({ json }: { json?: boolean }) => {
       const { overview, automations } = await withStore(context, async (store) => ({
         overview: await overviewOf(store),

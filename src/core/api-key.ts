@@ -1,4 +1,4 @@
-import { createHash, randomBytes, timingSafeEqual } from 'node:crypto';
+import { hash, randomBytes, timingSafeEqual } from 'node:crypto';
 import { crc32 } from 'node:zlib';
 
 const PREFIX = 'orc_';
@@ -16,7 +16,9 @@ export const API_KEY_IN_TEXT = new RegExp(`${PREFIX}[0-9A-Za-z]{${SECRET_LENGTH 
 
 /** Makes a new API key: `orc_`, 256 random bits in base62 and a CRC-32 that lets scanners and typos be recognised. */
 export function mintApiKey(): string {
-  const secret = toBase62(BigInt(`0x${randomBytes(SECRET_BYTES).toString('hex')}`), SECRET_LENGTH);
+  let secret = '';
+  let rest = BigInt(`0x${randomBytes(SECRET_BYTES).toString('hex')}`);
+  for (; secret.length < SECRET_LENGTH; rest /= 62n) secret = ALPHABET[Number(rest % 62n)] + secret;
   return PREFIX + secret + checksum(secret);
 }
 
@@ -32,7 +34,7 @@ export function isWellFormedApiKey(value: string): boolean {
  * password hash would add cost and no safety.
  */
 export function hashApiKey(key: string): string {
-  return createHash('sha256').update(key).digest('hex');
+  return hash('sha256', key);
 }
 
 export interface StoredKeys {
@@ -64,11 +66,9 @@ function equalsInConstantTime(left: string, right: string): boolean {
 }
 
 function checksum(secret: string): string {
-  return toBase62(BigInt(crc32(secret)), CHECKSUM_LENGTH);
-}
-
-function toBase62(value: bigint, length: number): string {
   let digits = '';
-  for (let rest = value; digits.length < length; rest /= 62n) digits = ALPHABET[Number(rest % 62n)] + digits;
+  for (let rest = crc32(secret); digits.length < CHECKSUM_LENGTH; rest = Math.floor(rest / 62)) {
+    digits = ALPHABET[rest % 62] + digits;
+  }
   return digits;
 }

@@ -10,6 +10,9 @@ const BUILD_TIMEOUT_MS = 300_000;
 /** What redis-memory-server calls the newest release, and the directory it builds it in. */
 const BUILD_VERSION = 'stable';
 
+/** Not a dependency: its install script would build Redis on every machine, and fail where that cannot be done. */
+const BUILDER = 'redis-memory-server@^0.17.1';
+
 /** Where a server lies in an entry of the cache directory, be it an unpacked package or a build. */
 const CACHED_SERVERS = ['usr/bin/redis-server', 'usr/bin/valkey-server', 'redis-server'];
 
@@ -171,7 +174,7 @@ async function fromBuild(search: Search): Promise<RedisServer | undefined> {
     if ((await onPath(env, tool)).length === 0) throw new Error(`build: \`${tool}\` is not on the PATH`);
   }
   report(`Redis is not installed; building it in ${cacheDir}, which takes some minutes`);
-  const script = fileURLToPath(import.meta.resolve('redis-memory-server/scripts/postinstall.js'));
+  const script = await findBuildScript(search);
   const settings = {
     REDISMS_DOWNLOAD_DIR: cacheDir,
     REDISMS_VERSION: BUILD_VERSION,
@@ -180,6 +183,17 @@ async function fromBuild(search: Search): Promise<RedisServer | undefined> {
   };
   await run(process.execPath, [script], { ...env, ...settings }, BUILD_TIMEOUT_MS);
   return cachedServer(join(cacheDir, BUILD_VERSION), search);
+}
+
+/** The one in a checkout's own dependencies, else fetched into the cache. */
+async function findBuildScript({ env, cacheDir }: Search): Promise<string> {
+  try {
+    return fileURLToPath(import.meta.resolve('redis-memory-server/scripts/postinstall.js'));
+  } catch {
+    const folder = join(cacheDir, 'builder');
+    await run('npm', ['install', '--ignore-scripts', '--prefix', folder, BUILDER], env, BUILD_TIMEOUT_MS);
+    return join(folder, 'node_modules/redis-memory-server/scripts/postinstall.js');
+  }
 }
 
 /** @throws when there are candidates and none of them runs, or only one that is too old */

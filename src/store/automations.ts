@@ -50,6 +50,14 @@ const SCRIPTS = {
     if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end
     redis.call('HSET', KEYS[1], unpack(ARGV))
     return 1`,
+  replace: `
+    local stored = redis.call('HMGET', KEYS[1], 'id', 'updatedAt')
+    if stored[1] ~= ARGV[1] or (stored[2] or ARGV[2]) ~= ARGV[2] then return 'conflict' end
+    redis.call('HDEL', KEYS[1], 'timeoutMs', 'concurrency', 'rate', 'keepRuns')
+    redis.call('HSET', KEYS[1], unpack(ARGV, 4))
+    if ARGV[3] == '' then redis.call('HDEL', KEYS[1], 'signingSecret') return 'replaced' end
+    if redis.call('HSETNX', KEYS[1], 'signingSecret', ARGV[3]) == 1 then return 'signed' end
+    return 'replaced'`,
   rotateKey: `
     local current = redis.call('HGET', KEYS[1], 'keyHash')
     if not current then return 0 end
@@ -152,6 +160,30 @@ export class AutomationStore {
     return (await this.#redis.eval(SCRIPTS.update, 1, this.#keys.automation(slug), ...fields)) === 1;
   }
 
+  /**
+   * Replaces everything that an operator decides. What distinguishes the automation stays: its id, its keys, and its
+   * signing secret unless it never had one or needs one no more.
+   *
+   * @param seen the automation as it was when this was decided; one that has changed since is left as it is
+   */
+  async replace(
+    seen: Automation,
+    definition: AutomationDefinition,
+  ): Promise<{ status: 'replaced'; signingSecret?: string } | { status: 'conflict' }> {
+    const signingSecret = definition.action.type === 'http' ? mintSigningSecret() : '';
+    const replaced = await this.#redis.eval(
+      SCRIPTS.replace,
+      1,
+      this.#keys.automation(seen.slug),
+      seen.id,
+      seen.updatedAt.getTime(),
+      signingSecret,
+      ...fieldsAndValues({ ...encodeDefinition(definition), updatedAt: Date.now() }),
+    );
+    if (replaced === 'conflict') return { status: 'conflict' };
+    return { status: 'replaced', ...(replaced === 'signed' && { signingSecret }) };
+  }
+
   /** Deletes an automation and its keys; its runs stay readable. @returns false when there is no such automation */
   async delete(slug: string): Promise<boolean> {
     const { automation, automations, formerAutomations, lastSuccess, rejections } = this.#keys;
@@ -222,26 +254,36 @@ function withoutSecret({ signingSecret: _, ...automation }: ExecutableAutomation
   return automation;
 }
 
+type Fields = Record<string, string | number | undefined>;
+
 /** An automation as the fields and values of its Redis hash. */
 function encode(automation: Automation, keyHash: string, signingSecret: string | undefined): string[] {
-  const { rate } = automation;
-  const fields: Record<string, string | number | undefined> = {
+  return fieldsAndValues({
     id: automation.id,
-    name: automation.name,
-    enabled: automation.enabled ? 1 : 0,
-    action: JSON.stringify(automation.action),
-    timeoutMs: automation.timeoutMs,
-    attempts: automation.attempts,
-    concurrency: automation.concurrency,
-    keepRuns: automation.keepRuns,
-    rate: rate && `${rate.limit}/${rate.windowMs}`,
-    onWorkerLoss: automation.onWorkerLoss,
+    ...encodeDefinition(automation),
     createdAt: automation.createdAt.getTime(),
     updatedAt: automation.updatedAt.getTime(),
     keyHash,
     keyCreatedAt: automation.keyCreatedAt.getTime(),
     signingSecret,
+  });
+}
+
+function encodeDefinition({ rate, ...definition }: AutomationDefinition): Fields {
+  return {
+    name: definition.name,
+    enabled: definition.enabled ? 1 : 0,
+    action: JSON.stringify(definition.action),
+    timeoutMs: definition.timeoutMs,
+    attempts: definition.attempts,
+    concurrency: definition.concurrency,
+    keepRuns: definition.keepRuns,
+    rate: rate && `${rate.limit}/${rate.windowMs}`,
+    onWorkerLoss: definition.onWorkerLoss,
   };
+}
+
+function fieldsAndValues(fields: Fields): string[] {
   return Object.entries(fields).flatMap(([field, value]) =>
     value === undefined ? [] : [field, String(value)],
   );

@@ -23,7 +23,7 @@ export function connect(
   const address = parseRedisUrl(url);
   if (address.topology === 'cluster') return connectToCluster(address, profile, onError);
   const redis = new Redis(redisOptions(address, profile));
-  if (profile === 'fail-fast') groupWrites(redis);
+  if (profile !== 'one-shot') groupWrites(redis);
   if (address.topology === 'sentinel') reportSentinels(redis, address.master, onError);
   else redis.on('error', onError);
   return redis;

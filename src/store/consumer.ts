@@ -1,8 +1,8 @@
-import { UnrecoverableError, WaitingError, Worker } from 'bullmq';
+import { DelayedError, UnrecoverableError, WaitingError, Worker } from 'bullmq';
 import { withDeadline } from '../core/deadline.ts';
 import type { AttemptResult, Run, RunAttempt, RunOutcome } from '../core/run.ts';
 import type { RedisClient } from './connect.ts';
-import { QUEUE_NAME, type RunJob, type RunJobData } from './queue.ts';
+import { JOB_FORMAT, QUEUE_NAME, type RunJob, type RunJobData } from './queue.ts';
 import { type RunStep, toRun, toRunAttempt } from './run-record.ts';
 import { RETENTION_MS, type RetentionLimits } from './run-retention.ts';
 import type { Store } from './store.ts';
@@ -56,6 +56,9 @@ const LONGEST_PAUSE_MS = 600_000;
 
 /** Pauses are shortened by up to this share, so that what failed together is not repeated together. */
 const JITTER = 0.2;
+
+/** A run that only a newer worker can execute is offered to the workers again after this long, in milliseconds. */
+const NEWER_FORMAT_PAUSE_MS = 2000;
 
 /** After the grace period: time for commands to end and for their runs to get back into the queue, in milliseconds. */
 const INTERRUPTION_MS = 7000;
@@ -125,6 +128,22 @@ export function consumeRuns(options: RunConsumerOptions): RunConsumer {
     const requests = await store.runs.cancelRequests([runId]).catch(() => []);
     return requests.length > 0;
   };
+  let hasLeftRuns = false;
+  /** Puts a run that a newer version accepted back as if it had not been taken, but for its place in the queue. */
+  const leaveToNewer = async (job: RunJob, token = ''): Promise<never> => {
+    if (!hasLeftRuns) options.onError(new Error('Runs wait for a worker of a newer version than this one.'));
+    hasLeftRuns = true;
+    const untaken = { ats: job.attemptsStarted - 1, processedOn: '', pb: '' };
+    await worker
+      .getBackend()
+      .moveToDelayed(job.id ?? '', Date.now(), NEWER_FORMAT_PAUSE_MS, token, {
+        skipAttempt: true,
+        fieldsToUpdate: untaken,
+      })
+      // The run is this worker's until its lock ends, and then the next one's.
+      .catch(options.onError);
+    throw new DelayedError();
+  };
   const execute = async (job: RunJob, token = ''): Promise<AttemptResult | 'interrupted' | 'lost'> => {
     const run = toRunAttempt(job);
     // BullMQ can still take a run while its worker closes; such a run goes back at once.
@@ -163,6 +182,7 @@ export function consumeRuns(options: RunConsumerOptions): RunConsumer {
   const worker = new RenewingWorker(
     renewed,
     async (job, token) => {
+      if ((job.data.format ?? 1) > JOB_FORMAT) return leaveToNewer(job, token);
       const result = await execute(job, token);
       const ending = { attempt: job.attemptsStarted, endedAt: Date.now() };
       if (result === 'interrupted') {

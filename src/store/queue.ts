@@ -8,8 +8,17 @@ export const QUEUE_NAME = 'runs';
 /** Names the pause between two attempts, which the worker computes. */
 export const BACKOFF_TYPE = 'capped-exponential';
 
+/**
+ * The format of what a job holds. It is raised when workers of the version before would execute such a run wrongly, and
+ * not for a field that they may ignore: they leave runs of a higher format to newer workers, but still list and cancel
+ * them, by the fields that all formats have.
+ */
+export const JOB_FORMAT = 1;
+
 /** What a job holds. The payload is a string, so that BullMQ's own JSON gives it back exactly as it came. */
 export interface RunJobData {
+  /** {@link JOB_FORMAT} of the version that accepted the run; jobs without one are older than formats, and of the first. */
+  format?: number;
   automationId: string;
   payload: string;
   requestId: string;

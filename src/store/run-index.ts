@@ -1,3 +1,4 @@
+import type { Result } from 'ioredis';
 import type { RedisClient } from './connect.ts';
 import type { Keys } from './keys.ts';
 import type { Transaction } from './queue.ts';
@@ -10,6 +11,18 @@ const LARGEST_PAGE = 1000;
 const END = `
   if redis.call('ZREM', KEYS[1], ARGV[1]) == 1 then redis.call('ZADD', KEYS[2], 0, ARGV[1]) end
   if ARGV[3] then redis.call('HSET', KEYS[3], ARGV[2], ARGV[3]) end`;
+
+declare module 'ioredis' {
+  interface RedisCommander<Context> {
+    /** {@link END}, sent by its hash. */
+    orcEndRun(
+      openRuns: string,
+      endedRuns: string,
+      lastSuccess: string,
+      ...values: string[]
+    ): Result<null, Context>;
+  }
+}
 
 /** The two halves of the index. */
 export type IndexPart = 'open' | 'ended';
@@ -25,6 +38,7 @@ export class RunIndex {
   constructor(redis: RedisClient, keys: Keys) {
     this.#redis = redis;
     this.#keys = keys;
+    redis.defineCommand('orcEndRun', { numberOfKeys: 3, lua: END });
   }
 
   /** Adds to what enqueues a run what makes it be found. */
@@ -36,7 +50,7 @@ export class RunIndex {
   async end(slug: string, runId: string, succeededAt?: number): Promise<void> {
     const { openRuns, endedRuns, lastSuccess } = this.#keys;
     const values = succeededAt === undefined ? [runId, slug] : [runId, slug, `${succeededAt}`];
-    await this.#redis.eval(END, 3, openRuns(slug), endedRuns(slug), lastSuccess, ...values);
+    await this.#redis.orcEndRun(openRuns(slug), endedRuns(slug), lastSuccess, ...values);
   }
 
   /** Slugs of all automations that may have runs, deleted ones included. */

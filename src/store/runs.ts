@@ -1,5 +1,4 @@
 import { type IRedisTransaction, Job, type JobsOptions } from 'bullmq';
-import { v7 as uuidv7 } from 'uuid';
 import {
   CANCELLED_BY_OPERATOR,
   isTerminal,
@@ -14,11 +13,13 @@ import { PARKED_MS, type RunLanes } from './lanes.ts';
 import {
   BACKOFF_TYPE,
   type BullQueue,
+  JOB_FORMAT,
   type QueueOpener,
   QueueUnavailableError,
   type RunJob,
   type RunJobData,
 } from './queue.ts';
+import { newRunId } from './run-id.ts';
 import type { IndexPart, RunIndex } from './run-index.ts';
 import { type RunStep, toAttempts, toRun } from './run-record.ts';
 
@@ -89,11 +90,6 @@ export interface QueueOverview {
   running: Run[];
 }
 
-/** `run_` and a UUIDv7, so that ids sort by their time. */
-export function newRunId(): string {
-  return `run_${uuidv7()}`;
-}
-
 /** When a run was accepted, which its id says in its first 48 bits (RFC 9562, section 5.7). */
 function acceptedAtOf(runId: string): Date {
   return new Date(Number.parseInt(runId.slice('run_'.length).replaceAll('-', '').slice(0, 12), 16));
@@ -134,6 +130,7 @@ export class RunQueue {
     const { id: automationId, slug, hasLane } = automation;
     const { id: runId, payload, requestId, traceparent, idempotency, retryOf } = run;
     const data: RunJobData = {
+      format: JOB_FORMAT,
       automationId,
       payload,
       requestId,
@@ -199,6 +196,21 @@ export class RunQueue {
   async countQueued(): Promise<number> {
     const queue = await this.#queue.open();
     return queue.getJobCountByTypes('waiting', 'prioritized', 'delayed');
+  }
+
+  /** Whether somebody has told BullMQ that no worker is to take runs, which orc itself never does. */
+  async isPaused(): Promise<boolean> {
+    const queue = await this.#queue.open();
+    return queue.isPaused();
+  }
+
+  /** Which of these runs, of which each is executing or was a moment ago, no worker holds any more. */
+  async withoutLock(runIds: readonly string[]): Promise<string[]> {
+    const queue = await this.#queue.open();
+    const locks = await Promise.all(runIds.map((runId) => this.#redis.exists(`${queue.toKey(runId)}:lock`)));
+    // Asked afterwards, as a run that has ended has no lock either.
+    const active = new Set(await this.#redis.lrange(queue.toKey('active'), 0, -1));
+    return runIds.filter((runId, index) => locks[index] === 0 && active.has(runId));
   }
 
   async get(runId: string): Promise<Run | undefined> {

@@ -7,7 +7,7 @@ import type { Logger } from '../logger.ts';
 import type { Ops } from '../ops/start-ops.ts';
 import type { Tracing } from '../ops/tracing.ts';
 import { AutomationStore } from '../store/automations.ts';
-import { connect, outageReporter } from '../store/connect.ts';
+import { connect, outageReporter, settle } from '../store/connect.ts';
 import { consumeRuns, type LockTiming } from '../store/consumer.ts';
 import { createStore } from '../store/store.ts';
 import { ALIVE_SECONDS, HEARTBEAT_MS } from '../store/workers.ts';
@@ -15,6 +15,9 @@ import { executeRun } from './execute-run.ts';
 import { startGuard } from './guard.ts';
 
 const SECONDS_PER_DAY = 86_400;
+
+/** How long a sign of life is held back for want of a connection, in milliseconds. */
+const SETTLE_MS = 2000;
 
 export interface RunningWorker {
   id: string;
@@ -55,6 +58,16 @@ export function startWorker(
   const store = createStore(sideConnection, config.REDIS_PREFIX, onError);
   const retentionSeconds = config.RUN_RETENTION_DAYS * SECONDS_PER_DAY;
 
+  const dependencies = {
+    automations: new AutomationStore(redis, store.keys),
+    runLogs: store.runLogs,
+    logger,
+    guard,
+    workerEnvironment: processEnvironment(),
+    defaultTimeoutMs: config.RUN_TIMEOUT_MS,
+    retentionSeconds,
+    version: config.version,
+  };
   const consumer = consumeRuns({
     redis,
     store,
@@ -68,22 +81,7 @@ export function startWorker(
       // What the connection reports is reported once, by the outage reporter.
       if (redis.status === 'ready') onError(error);
     },
-    execute: (run, signal, lease) =>
-      executeRun(
-        {
-          automations: new AutomationStore(redis, store.keys),
-          runLogs: store.runLogs,
-          logger,
-          guard,
-          workerEnvironment: processEnvironment(),
-          defaultTimeoutMs: config.RUN_TIMEOUT_MS,
-          retentionSeconds,
-          version: config.version,
-        },
-        continued(run, tracing),
-        signal,
-        lease,
-      ),
+    execute: (run, signal, lease) => executeRun(dependencies, continued(run, tracing), signal, lease),
   });
 
   let isReady = false;
@@ -105,6 +103,8 @@ export function startWorker(
   });
   const heartbeat = setInterval(beat, HEARTBEAT_MS);
   const ready = consumer.ready().then(async () => {
+    // The other connection is there a moment earlier or later.
+    await settle(sideConnection, SETTLE_MS);
     await beat();
     isReady = true;
     logger.info({ worker: id, concurrency: config.WORKER_CONCURRENCY }, 'worker takes runs');

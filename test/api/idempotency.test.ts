@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import { describe, expect, test } from 'vitest';
 import { idempotentRequest } from '../../src/store/idempotency.ts';
-import { newRunId } from '../../src/store/runs.ts';
+import { newRunId } from '../../src/store/run-id.ts';
 import { expectError, openTestApp, trigger } from '../support/app.ts';
 import { startConsumer, untilStatus } from '../support/runs.ts';
 import { createAutomation } from '../support/store.ts';

@@ -1,28 +1,49 @@
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
-import { cpus, tmpdir, totalmem } from 'node:os';
+import { rmSync } from 'node:fs';
+import { mkdtemp, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import { findRedisServer } from '../../src/local/find-redis-server.ts';
-import { run as runProgram } from '../../src/local/programs.ts';
+import { describeMachine } from './machine.ts';
 import type { BenchContext, Part, Table } from './part.ts';
+import { accept } from './parts/accept.ts';
+import { deliver } from './parts/deliver.ts';
+import { grow } from './parts/grow.ts';
+import { health } from './parts/health.ts';
+import { open } from './parts/open.ts';
+import { pages } from './parts/pages.ts';
+import { reject } from './parts/reject.ts';
+import { scale } from './parts/scale.ts';
+import { start } from './parts/start.ts';
 import { tableText } from './report.ts';
 
-const PARTS: readonly Part[] = [];
+const PARTS: readonly Part[] = [accept, open, health, pages, reject, deliver, grow, scale, start];
 
 const { values, positionals } = parseArgs({
   options: {
     rounds: { type: 'string', default: '5' },
     seconds: { type: 'string', default: '5' },
+    million: { type: 'boolean', default: false },
+    connections: { type: 'string', default: '1,32,256' },
+    payloads: { type: 'string', default: '100,10000,200000' },
+    rates: { type: 'string', default: '250,500,1000,2000,4000,6000,8000,12000,16000' },
     json: { type: 'string' },
     help: { type: 'boolean', default: false },
   },
   allowPositionals: true,
 });
 const [rounds, seconds] = [Number(values.rounds), Number(values.seconds)];
+const connections = values.connections.split(',').map(Number);
+const payloads = values.payloads.split(',').map(Number);
+const rates = values.rates.split(',').map(Number);
 const chosen = PARTS.filter(({ name }) => positionals.length === 0 || positionals.includes(name));
-const isWrong = !(Number.isInteger(rounds) && rounds > 0 && seconds > 0);
+const isPositive = (value: number) => Number.isInteger(value) && value > 0;
+const isWrong = ![rounds, ...connections, ...payloads, ...rates].every(isPositive) || !(seconds > 0);
 if (values.help || isWrong || positionals.some((name) => !PARTS.some((part) => part.name === name))) {
-  console.error('usage: npm run bench -- [part…] [--rounds N] [--seconds N] [--json FILE]\n');
+  console.error('usage: npm run bench -- [part…] [--rounds N] [--seconds N] [--json FILE]');
+  console.error(
+    '       of accept: [--connections N,…] [--payloads BYTES,…]; of open: [--rates N,…]; of grow: [--million]\n',
+  );
   for (const { name, summary } of PARTS) console.error(`  ${name.padEnd(10)} ${summary}`);
   process.exit(values.help ? 0 : 2);
 }
@@ -30,30 +51,25 @@ if (values.help || isWrong || positionals.some((name) => !PARTS.some((part) => p
 const report = (message: string) => console.error(message);
 const redisServer = await findRedisServer({ env: process.env, report });
 const directory = await mkdtemp(join(tmpdir(), 'orc-bench-'));
-try {
-  const machine = {
-    processor: cpus()[0]?.model ?? 'unknown',
-    cores: cpus().length,
-    memoryGiB: Math.round(totalmem() / 1_073_741_824),
-    node: process.version,
-    redis: (await runProgram(redisServer.command, ['--version'], redisServer.env)).trim(),
-  };
-  const settings = { rounds, seconds };
-  for (const [name, value] of Object.entries({ ...machine, ...settings }))
-    console.log(`${name.padEnd(12)} ${value}`);
+// What was started ends with this process, but not when a signal ends that without further ado.
+for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => process.exit(1));
+process.once('exit', () => rmSync(directory, { recursive: true, force: true }));
 
-  const tables: (Table & { part: string })[] = [];
-  for (const part of chosen) {
-    report(`\n${part.name}: ${part.summary}`);
-    for (const table of await play(part)) {
-      tables.push({ part: part.name, ...table });
-      console.log(`\n${tableText(table)}`);
-    }
+const machine = await describeMachine(directory, redisServer);
+const settings = { rounds, seconds, million: values.million, connections, payloads, rates };
+for (const [name, value] of Object.entries({ ...machine, ...settings }))
+  console.log(`${name.padEnd(12)} ${value}`);
+
+const tables: (Table & { part: string })[] = [];
+for (const part of chosen) {
+  report(`\n${part.name}: ${part.summary}`);
+  for (const table of await play(part)) {
+    tables.push({ part: part.name, ...table });
+    console.log(`\n${tableText(table)}`);
   }
-  if (values.json)
-    await writeFile(values.json, `${JSON.stringify({ machine, settings, tables }, null, 2)}\n`);
-} finally {
-  await rm(directory, { recursive: true, force: true });
+  // After each part, so that one that fails takes nothing with it.
+  const result = { machine, settings, tables };
+  if (values.json) await writeFile(values.json, `${JSON.stringify(result, null, 2)}\n`);
 }
 
 async function play(part: Part): Promise<Table[]> {
@@ -63,6 +79,10 @@ async function play(part: Part): Promise<Table[]> {
     directory,
     rounds,
     seconds,
+    million: values.million,
+    connections,
+    payloads,
+    rates,
     progress: (message) => report(`  ${message}`),
     defer: (undo) => void undos.push(undo),
   };

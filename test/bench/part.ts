@@ -9,6 +9,13 @@ export interface BenchContext {
   rounds: number;
   /** How long one turn is measured, in seconds. */
   seconds: number;
+  /** Whether to go up to a million of what parts have 100,000 of otherwise: minutes more, and some 10 GB of memory. */
+  million: boolean;
+  /** What *accept* is restricted to: numbers of connections, and sizes of payloads in bytes. */
+  connections: readonly number[];
+  payloads: readonly number[];
+  /** The arrival rates of *open*, in requests a second. */
+  rates: readonly number[];
   /** One line for people about what goes on, on standard error. */
   progress(message: string): void;
   /** Has something undone at the end of the part, the latest first, whatever happened. */
@@ -20,6 +27,8 @@ export interface Figure {
   /** What was measured, unit included: `runs/s`, `p99 ms`, `CPU µs per run`. */
   unit: string;
   values: number[];
+  /** It says how the rest was measured, and is not compared with the reference's. */
+  isContext?: boolean;
 }
 
 /** A contestant under one set of conditions. */
@@ -37,6 +46,9 @@ export interface Table {
   /** What a reader has to know: what was skipped and why, what a figure includes. */
   remarks?: string[];
 }
+
+/** The unit of the figure that says how busy the machine was with anything but the measurement. */
+export const OTHER_CORES = 'other cores';
 
 export interface Part {
   name: string;

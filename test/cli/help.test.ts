@@ -3,7 +3,7 @@ import { runOrc } from '../support/orc-process.ts';
 
 /** Every command, and what its help must mention: its arguments, its options and its subcommands. */
 const HELP: Record<string, string[]> = {
-  '': ['local', 'api', 'worker', 'automations', 'runs'],
+  '': ['local', 'api', 'worker', 'automations', 'apply', 'export', 'runs', 'status', 'doctor', 'completion'],
   local: ['Usage: orc local'],
   api: ['Usage: orc api'],
   worker: ['Usage: orc worker'],
@@ -31,6 +31,14 @@ const HELP: Record<string, string[]> = {
   'runs list': ['--automation', '--status', 'queued, running', '--limit', '--json'],
   'runs show': ['<runId>', '--json'],
   'runs logs': ['<runId>', '--follow', '--json'],
+  'runs watch': ['<runId>', '--timeout', '--json', '5 not ended'],
+  'runs cancel': ['<runId>', '--json'],
+  'runs retry': ['<runId>', '--wait', '--timeout', '--json', '5 not ended'],
+  status: ['--json'],
+  doctor: ['--json', 'problem'],
+  apply: ['--file', '--dry-run', '--prune', '--keys-dir', '--yes', '--json', 'automations.schema.json'],
+  export: ['--json'],
+  completion: ['<shell>', 'bash', 'zsh', 'fish'],
 };
 
 test.each(Object.entries(HELP))(
@@ -42,6 +50,14 @@ test.each(Object.entries(HELP))(
     const words = stdout.replace(/\s+/g, ' ');
     for (const text of [`Usage: ${['orc', ...args].join(' ')}`, ...mentioned]) expect(words).toContain(text);
     expect(stdout).not.toContain('\u001b');
+    if (command === 'automations' || command === 'runs') return;
+    expect(stdout).toMatch(/^Exit codes: .*\b0 [\s\S]*\b1 [\s\S]*\b2 /m);
+    const examples = stdout.match(/^ {2}\$ .*\borc .*$/gm) ?? [];
+    expect(examples.length).toBeGreaterThan(0);
+    // What an example shows is what this command has.
+    for (const option of examples.join(' ').match(/ --[a-z-]+(?= |$)/g) ?? []) {
+      if (command !== 'automations create' || option !== ' --format') expect(stdout).toContain(`${option} `);
+    }
   },
 );
 

@@ -268,6 +268,52 @@ describe('Redis', () => {
   });
 });
 
+describe('replace', () => {
+  const everything = { timeoutMs: 1, concurrency: 2, keepRuns: 3, rate: { limit: 4, windowMs: 1000 } };
+
+  async function created(slug: string, changes = {}) {
+    const apiKey = await createAutomation(store, slug, changes);
+    const automation = await automations.get(slug);
+    if (!automation) throw new Error(`there is no ${slug}`);
+    return { apiKey, automation };
+  }
+
+  test('leaves nothing of the old definition, and everything else as it was', async () => {
+    const { apiKey, automation } = await created('replaced', everything);
+    const replaced = await automations.replace(automation, definition('replaced', { name: 'new' }));
+    expect(replaced).toEqual({ status: 'replaced' });
+    const { id, createdAt, keyCreatedAt } = automation;
+    const updatedAt = (await automations.get('replaced'))?.updatedAt;
+    const expected = { ...definition('replaced', { name: 'new' }), id, createdAt, keyCreatedAt, updatedAt };
+    expect(await automations.get('replaced')).toEqual(expected);
+    expect(await statusOf('replaced', apiKey)).toBe('authenticated');
+  });
+
+  test('keeps the signing secret of an automation that goes on to deliver, and drops it otherwise', async () => {
+    const deliver = { action: { type: 'http', url: 'https://example.com/' } } as const;
+    const { automation } = await created('delivers', deliver);
+    await automations.replace(automation, definition('delivers', { ...deliver, name: 'new' }));
+    const second = await automations.get('delivers');
+    expect(second?.signingSecret).toBe(automation.signingSecret);
+    if (second) await automations.replace(second, definition('delivers'));
+    expect((await automations.get('delivers'))?.signingSecret).toBeUndefined();
+  });
+
+  test.each(['changed', 'deleted', 'recreated'])('leaves one that was %s since as it is', async (how) => {
+    const slug = `was-${how}`;
+    const { automation } = await created(slug);
+    if (how === 'changed') {
+      await store.redis.hset(store.keys.automation(slug), 'updatedAt', Date.now() + 1, 'enabled', '0');
+    } else await automations.delete(slug);
+    if (how === 'recreated') await createAutomation(store, slug);
+    const before = await automations.get(slug);
+    expect(await automations.replace(automation, definition(slug, everything))).toEqual({
+      status: 'conflict',
+    });
+    expect(await automations.get(slug)).toEqual(before);
+  });
+});
+
 /** The names and the values of all keys of a store, as text. */
 async function everythingIn({ redis, keys }: Store): Promise<string> {
   const readers: Record<string, (key: string) => Promise<unknown>> = {

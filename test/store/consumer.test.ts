@@ -3,7 +3,7 @@ import { beforeEach, describe, expect, onTestFinished, test } from 'vitest';
 import type { RunOutcome } from '../../src/core/run.ts';
 import { connect } from '../../src/store/connect.ts';
 import { SHUTTING_DOWN } from '../../src/store/consumer.ts';
-import { newRunId } from '../../src/store/runs.ts';
+import { newRunId } from '../../src/store/run-id.ts';
 import { createStore } from '../../src/store/store.ts';
 import { openPrivateRedis } from '../support/private-redis.ts';
 import {

@@ -1,6 +1,6 @@
 import { beforeEach, describe, expect, test } from 'vitest';
 import { CANCELLED_BY_OPERATOR } from '../../src/core/run.ts';
-import { newRunId } from '../../src/store/runs.ts';
+import { newRunId } from '../../src/store/run-id.ts';
 import {
   acceptRun,
   createTriggered,

@@ -1,6 +1,6 @@
 import { v7 as uuidv7 } from 'uuid';
 import { beforeEach, expect, test } from 'vitest';
-import { newRunId } from '../../src/store/runs.ts';
+import { newRunId } from '../../src/store/run-id.ts';
 import {
   acceptRun,
   createTriggered,

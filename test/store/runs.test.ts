@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { beforeEach, describe, expect, test } from 'vitest';
 import { RUN_STATUSES, type RunStatus } from '../../src/core/run.ts';
 import type { TriggeredAutomation } from '../../src/store/automations.ts';
-import { newRunId } from '../../src/store/runs.ts';
+import { newRunId } from '../../src/store/run-id.ts';
 import {
   acceptRun,
   createTriggered,

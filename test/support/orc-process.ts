@@ -68,12 +68,16 @@ export interface OrcProcess {
   stop(signal?: NodeJS.Signals): Promise<number | null>;
 }
 
+interface StartOptions {
+  env?: NodeJS.ProcessEnv;
+  cwd?: string;
+  /** Another version's executable. */
+  program?: string;
+}
+
 /** Starts `orc api`, `orc worker` or `orc local`. */
-export function startOrc(
-  args: string[],
-  options: { env?: NodeJS.ProcessEnv; cwd?: string } = {},
-): OrcProcess {
-  return startNode([ORC, ...args], options);
+export function startOrc(args: string[], options: StartOptions = {}): OrcProcess {
+  return startNode([options.program ?? ORC, ...args], options);
 }
 
 /** Starts a process of Node that is a part of orc. */
@@ -132,15 +136,18 @@ function startNode(args: string[], options: { env?: NodeJS.ProcessEnv; cwd?: str
 }
 
 /** Starts `orc api` on a free port and waits until it listens. */
-export async function startApiProcess(env: NodeJS.ProcessEnv): Promise<OrcProcess & { url: string }> {
-  const api = startOrc(['api'], { env: { PORT: '0', ...env } });
+export async function startApiProcess(
+  env: NodeJS.ProcessEnv,
+  program = ORC,
+): Promise<OrcProcess & { url: string }> {
+  const api = startOrc(['api'], { env: { PORT: '0', ...env }, program });
   const { url } = await api.record(({ msg }) => msg === 'api listens');
   return { ...api, url: String(url) };
 }
 
 /** Starts `orc worker` and waits until it takes runs. */
-export async function startWorkerProcess(env: NodeJS.ProcessEnv): Promise<OrcProcess> {
-  const worker = startOrc(['worker'], { env });
+export async function startWorkerProcess(env: NodeJS.ProcessEnv, program = ORC): Promise<OrcProcess> {
+  const worker = startOrc(['worker'], { env, program });
   await worker.record(({ msg }) => msg === 'worker takes runs');
   return worker;
 }

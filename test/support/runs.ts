@@ -9,7 +9,7 @@ import {
   type RunConsumer,
   type RunConsumerOptions,
 } from '../../src/store/consumer.ts';
-import { newRunId } from '../../src/store/runs.ts';
+import { newRunId } from '../../src/store/run-id.ts';
 import type { Store } from '../../src/store/store.ts';
 import { createAutomation } from './store.ts';
 

@@ -11,6 +11,7 @@ export async function checkCore(installation: Installation): Promise<void> {
   await checkLane(installation);
   await checkRate(installation);
   expect((await getHealth(installation.api.url)).body['status']).toBe('ok');
+  await checkDoctor(installation);
 }
 
 async function checkRuns(installation: Installation): Promise<void> {
@@ -71,4 +72,12 @@ async function checkRate(installation: Installation): Promise<void> {
   const send = () => postTrigger(installation.api.url, 'rare', writer.key);
   const answers = [await send(), await send(), await send()];
   expect(answers.map(({ status }) => status)).toEqual([202, 202, 429]);
+}
+
+/** The doctor finds nothing; not every login may ask for appendfsync. */
+async function checkDoctor({ orc }: Installation): Promise<void> {
+  const findings = JSON.parse(await orc('doctor', '--json')) as { check: string; state: string }[];
+  const odd = findings.filter(({ state }) => state !== 'ok').map(({ check, state }) => `${check} ${state}`);
+  expect(odd.filter((finding) => finding !== 'appendfsync unknown')).toEqual([]);
+  expect(findings.map(({ check }) => check)).toContain('overdue runs');
 }

@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import fastifyPlugin from 'fastify-plugin';
 import { ApiError, type ErrorId } from '../../core/errors.ts';
-import { loggable } from '../../logger.ts';
+import { type Logger, loggable } from '../../logger.ts';
 import { comesTooLate, endConnection } from './errors.ts';
 
 declare module 'fastify' {
@@ -67,6 +67,7 @@ export const requestContextPlugin = fastifyPlugin(
     });
     // A client that hangs up does not end its request: what it started goes on, and is logged when its answer is ready.
     app.addHook('onSend', (request, reply, _payload, done) => {
+      if (request.errorId === undefined && !isLogged(request, reply)) return done();
       const logHungUp = () => {
         if (!request.isLogged && !reply.raw.writableFinished) tell(request, reply, { hungUp: true });
       };
@@ -97,7 +98,12 @@ function checkFraming(request: FastifyRequest, reply: FastifyReply): void {
   }
 }
 
+function isLogged({ log, method }: FastifyRequest, { statusCode }: FastifyReply): boolean {
+  return (log as Logger).isLevelEnabled(levelOf(method, statusCode));
+}
+
 function log(request: FastifyRequest, reply: FastifyReply, more: { hungUp?: true } = {}): void {
+  if (!isLogged(request, reply)) return;
   const { method, id, errorId: error, runId, automationSlug: automation } = request;
   const { statusCode } = reply;
   const path = request.routeOptions.url ?? loggable(request.url.split('?', 1)[0] ?? '');

@@ -1,0 +1,174 @@
+import { readFile } from 'node:fs/promises';
+import { createInterface } from 'node:readline/promises';
+import { text } from 'node:stream/consumers';
+import { fileURLToPath } from 'node:url';
+import { Command } from 'commander';
+import type { Store } from '../store/store.ts';
+import { type AutomationEntry, SCHEMA_FILE } from './automation-entry.ts';
+import { carryOut } from './carry-out.ts';
+import { type CommandContext, withStore } from './context.ts';
+import { helpText } from './help-text.ts';
+import { CommandError, type Output, table } from './output.ts';
+import { forPrograms, planOf, type Step } from './plan.ts';
+
+interface ApplyOptions {
+  file: string;
+  dryRun?: boolean;
+  prune?: boolean;
+  keysDir?: string;
+  yes?: boolean;
+  json?: boolean;
+}
+
+/** `orc apply` and `orc export`: automations as a file. */
+export function fileCommands(context: CommandContext): Command[] {
+  const { output } = context;
+  const schemaPath = fileURLToPath(new URL(`../../${SCHEMA_FILE}`, import.meta.url));
+
+  const applying = new Command('apply')
+    .description('make the automations what a file says: show the plan, then carry it out')
+    .requiredOption('-f, --file <path>', 'the file, in YAML or JSON; - is standard input')
+    .option('--dry-run', 'show the plan and change nothing')
+    .option('--prune', 'delete the automations that the file does not name')
+    .option(
+      '--keys-dir <dir>',
+      'write the keys of new automations there, a file each, instead of printing them',
+    )
+    .option('-y, --yes', 'do not ask before changing something')
+    .option('--json', 'print JSON, and do not ask')
+    .addHelpText(
+      'after',
+      helpText({
+        notes: `In a terminal it asks before it changes something; in a script it does not. A new automation's key is shown only
+once, or with --keys-dir written to a file that is named after the slug and that only you may read. Keys of
+automations that exist never change. Without --prune nothing is deleted.
+
+The file, of which \`orc export\` writes one:
+  automations:
+    nightly-report:
+      command: [python3, /srv/report.py]
+      timeout: 10m
+    forward:
+      url: https://example.com/hook
+      attempts: 5
+
+Its fields are the options of \`orc automations create\`, and this schema lets editors complete and check them:
+  ${schemaPath}`,
+        exitCodes:
+          '0 it is as the file says, or with --dry-run could be, 1 the file is wrong or something failed, 2 typed wrongly',
+        examples: [
+          'orc apply -f automations.yaml --dry-run',
+          'orc apply -f automations.yaml --prune --keys-dir keys',
+        ],
+      }),
+    )
+    .action(async (options: ApplyOptions) => {
+      const { readAutomationFile } = await import('./automation-file.ts');
+      const entries = readAutomationFile(await contentOf(options.file), nameOf(options.file));
+      await withStore(context, (store) => apply(entries, store, options, output));
+    });
+
+  const exporting = new Command('export')
+    .description('print the automations that exist as a file for `orc apply`, which changes nothing then')
+    .option('--json', 'print JSON, which `orc apply` reads too')
+    .addHelpText(
+      'after',
+      helpText({
+        notes: `API keys and signing secrets are not in it. The values that --env has stored are: keep the file as safe as they are.`,
+        examples: ['orc export > automations.yaml'],
+      }),
+    )
+    .action(async ({ json }: { json?: boolean }) => {
+      const automations = await withStore(context, (store) => store.automations.list());
+      const { entriesOf, writeAutomationFile } = await import('./automation-file.ts');
+      if (json) output.json({ automations: entriesOf(automations) });
+      else output.out(writeAutomationFile(automations));
+    });
+
+  return [applying, exporting];
+}
+
+async function apply(
+  entries: ReadonlyMap<string, AutomationEntry>,
+  store: Store,
+  options: ApplyOptions,
+  output: Output,
+): Promise<void> {
+  const { prune = false, dryRun, yes, json } = options;
+  const existing = await store.automations.list();
+  const plan = planOf(entries, existing, prune);
+  const spared = existing.filter(({ slug }) => !plan.some((step) => step.slug === slug)).length;
+  if (!json) showPlan(plan, spared, output);
+  const isDone = plan.every(({ change }) => change === 'unchanged');
+  if (dryRun || isDone) {
+    if (json) return output.json({ applied: false, plan: plan.map(forPrograms), secrets: [] });
+    return output.line(isDone ? 'There is nothing to change.' : 'This was a dry run: nothing was changed.');
+  }
+  if (!yes && !json && !(await agrees(output))) throw new CommandError('Nothing was changed.');
+  await carryOut(plan, store, options, output);
+  if (!json) output.line(summarise(plan));
+}
+
+function nameOf(file: string): string {
+  return file === '-' ? 'standard input' : file;
+}
+
+async function contentOf(file: string): Promise<string> {
+  if (file === '-') return text(process.stdin);
+  try {
+    return await readFile(file, 'utf8');
+  } catch (error) {
+    throw new CommandError(`${file} cannot be read: ${(error as Error).message}.`, { cause: error });
+  }
+}
+
+function showPlan(plan: readonly Step[], spared: number, output: Output): void {
+  if (plan.length > 0) {
+    const [header = '', ...lines] = table(['PLAN', 'AUTOMATION', 'WHAT'], plan.flatMap(describe));
+    output.line(output.style('dim', header));
+    for (const line of lines) output.line(line);
+    output.line();
+  }
+  if (spared > 0) {
+    output.line(`Not in the file and left alone, as --prune was not given: ${spared}.`);
+  }
+}
+
+function describe(step: Step): string[][] {
+  const { change, slug } = step;
+  if (step.change === 'create') {
+    const { url, command = [] } = step.entry;
+    return [[change, slug, url ?? JSON.stringify(command)]];
+  }
+  if (step.change === 'delete') return [[change, slug, 'its key ends; its runs stay readable']];
+  if (step.change === 'unchanged') return [[change, slug]];
+  return step.fields.map(({ field, from, to }, index) => {
+    const what = field.startsWith('env.') ? 'another value' : `${shown(from)} → ${shown(to)}`;
+    return [index === 0 ? change : '', index === 0 ? slug : '', `${field}: ${what}`];
+  });
+}
+
+function shown(value: unknown): string {
+  if (value === undefined) return 'default';
+  return typeof value === 'object' ? JSON.stringify(value) : String(value);
+}
+
+/** Asks the person at the terminal; a script has nobody to ask, and means what it says. */
+async function agrees(output: Output): Promise<boolean> {
+  if (!process.stdin.isTTY || !process.stdout.isTTY) return true;
+  const terminal = createInterface({ input: process.stdin, output: process.stdout });
+  try {
+    return /^y(es)?$/i.test((await terminal.question(output.style('bold', 'Carry this out? [y/N] '))).trim());
+  } finally {
+    terminal.close();
+  }
+}
+
+function summarise(plan: readonly Step[]): string {
+  const words = { create: 'created', change: 'changed', delete: 'deleted', unchanged: 'unchanged' } as const;
+  const counts = Object.entries(words).map(([change, word]) => {
+    const number = plan.filter((step) => step.change === change).length;
+    return number === 0 ? [] : [`${number} ${word}`];
+  });
+  return `${counts.flat().join(', ')}.`;
+}

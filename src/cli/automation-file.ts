@@ -1,0 +1,167 @@
+import { Type } from '@sinclair/typebox';
+import {
+  Document,
+  isMap,
+  isNode,
+  isScalar,
+  isSeq,
+  LineCounter,
+  type Pair,
+  parseDocument,
+  type YAMLMap,
+} from 'yaml';
+import { type Automation, isSlug, SLUG_MAX_LENGTH, SLUG_PATTERN } from '../core/automation.ts';
+import {
+  type AutomationEntry,
+  AutomationEntrySchema,
+  type EntryProblem,
+  entryOf,
+  problemsOfEntry,
+  SCHEMA_FILE,
+  WHAT_A_SLUG_IS,
+} from './automation-entry.ts';
+import { CommandError } from './output.ts';
+
+const AutomationFileSchema = Type.Object(
+  {
+    automations: Type.Record(Type.String({ pattern: SLUG_PATTERN }), AutomationEntrySchema, {
+      additionalProperties: false,
+      propertyNames: { maxLength: SLUG_MAX_LENGTH },
+      description: 'The automations by their slugs, which are their names in the URL',
+    }),
+  },
+  { additionalProperties: false },
+);
+
+/** The JSON Schema of the file, as the text of {@link SCHEMA_FILE}. */
+export function schemaText(): string {
+  const schema = {
+    $schema: 'http://json-schema.org/draft-07/schema#',
+    title: 'Automations of orc, for `orc apply`',
+    ...AutomationFileSchema,
+  };
+  return `${JSON.stringify(schema, null, 2)}\n`;
+}
+
+/**
+ * Reads a file of automations, in YAML or JSON.
+ *
+ * @param name what the file is called in messages
+ * @returns the entries by slug, in the order of the file
+ * @throws CommandError with every problem, each in a line that begins with the file's name and the line
+ */
+export function readAutomationFile(text: string, name: string): Map<string, AutomationEntry> {
+  const lineCounter = new LineCounter();
+  const document = parseDocument(text, { lineCounter, prettyErrors: false, merge: true, stringKeys: true });
+  const messageAt = (offset: number, message: string) =>
+    `${name}:${lineCounter.linePos(offset).line || 1}: ${message}`;
+  let messages = document.errors.map(({ pos, message }) => messageAt(pos[0], message));
+  let automations: Readonly<Record<string, unknown>> = {};
+  if (messages.length === 0) {
+    const content = contentOf(document);
+    messages = problemsOfFile(content).map(({ path, message }) =>
+      messageAt(offsetOf(document, path), message),
+    );
+    automations = (content as { automations?: Record<string, unknown> } | null)?.automations ?? {};
+  }
+  if (messages.length > 0) {
+    throw new CommandError(
+      `${name} is not a file of automations; nothing was changed.\n${messages.join('\n')}`,
+    );
+  }
+  return new Map(Object.entries(automations as Record<string, AutomationEntry>));
+}
+
+/** Aliases are followed, but not so far that a small file becomes a huge one. */
+function contentOf(document: Document): unknown {
+  try {
+    return document.toJS();
+  } catch (error) {
+    throw new CommandError((error as Error).message, { cause: error });
+  }
+}
+
+export function entriesOf(automations: readonly Automation[]): Record<string, AutomationEntry> {
+  return Object.fromEntries(automations.map((automation) => [automation.slug, entryOf(automation)]));
+}
+
+/** Said at the top of what `orc export` prints. */
+const HEADER = [
+  ` yaml-language-server: $schema=./node_modules/orc/${SCHEMA_FILE}`,
+  ' Written by `orc export`, read by `orc apply -f`. API keys and signing secrets are not in it; the values below env: are.',
+].join('\n');
+
+/** The file that `orc apply` would change nothing for. */
+export function writeAutomationFile(automations: readonly Automation[]): string {
+  const document = new Document({ automations: entriesOf(automations) });
+  document.commentBefore = HEADER;
+  const entries = document.get('automations') as YAMLMap;
+  entries.items.forEach((pair, index) => {
+    // An empty line between two automations, and lists of words on one line.
+    if (index > 0 && isNode(pair.key)) pair.key.spaceBefore = true;
+    if (!isMap(pair.value)) return;
+    for (const { value } of pair.value.items) {
+      if (isSeq(value))
+        value.flow = !value.items.some((item) => isScalar(item) && /\n/.test(String(item.value)));
+    }
+  });
+  return document.toString({ lineWidth: 0, flowCollectionPadding: false });
+}
+
+interface FileProblem {
+  path: readonly string[];
+  message: string;
+}
+
+function problemsOfFile(content: unknown): FileProblem[] {
+  if (!isRecord(content)) return [{ path: [], message: 'the file begins with automations:' }];
+  const { automations, ...others } = content;
+  const unknown = Object.keys(others).map((field) => ({
+    path: [field],
+    message: `${field} is not known; automations are below automations:`,
+  }));
+  if (!isRecord(automations)) {
+    const message = 'automations is a map of slugs to automations; {} is one without any';
+    return [...unknown, { path: ['automations'], message }];
+  }
+  const problems = Object.entries(automations).flatMap(([slug, entry]) => [
+    ...(isSlug(slug)
+      ? []
+      : [{ path: ['automations', slug], message: `'${slug}' is not a slug. ${WHAT_A_SLUG_IS}` }]),
+    ...problemsOfEntry(entry).map((problem) => inFile(slug, problem)),
+  ]);
+  return [...unknown, ...problems];
+}
+
+function inFile(slug: string, { path, field, problem }: EntryProblem): FileProblem {
+  const place = field === undefined ? slug : `${slug}.${field}`;
+  return { path: ['automations', slug, ...path], message: `${place} ${problem}` };
+}
+
+function isRecord(value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
+
+/** Where something begins, or the nearest thing around it: what an alias or a merge brought in is written elsewhere. */
+function offsetOf(document: Document, path: readonly string[]): number {
+  let node: unknown = document.contents;
+  let offset = startOf(node) ?? 0;
+  for (const name of path) {
+    if (isMap(node)) {
+      const pair: Pair | undefined = node.items.find(
+        ({ key }) => isScalar(key) && String(key.value) === name,
+      );
+      if (!pair) break;
+      offset = startOf(pair.key) ?? offset;
+      node = pair.value;
+    } else if (isSeq(node)) {
+      node = node.items[Number(name)];
+      offset = startOf(node) ?? offset;
+    } else break;
+  }
+  return offset;
+}
+
+function startOf(node: unknown): number | undefined {
+  return isNode(node) ? node.range?.[0] : undefined;
+}

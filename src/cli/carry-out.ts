@@ -1,0 +1,71 @@
+import type { Store } from '../store/store.ts';
+import { definitionOf } from './automation-entry.ts';
+import { type IssuedSecrets, openKeyFiles } from './key-files.ts';
+import { CommandError, type Output } from './output.ts';
+import { forPrograms, type Step } from './plan.ts';
+
+/**
+ * Does what a plan says, step by step, and prints what is issued or writes it to files.
+ *
+ * @throws CommandError when an automation is no longer what it was when the plan was made
+ */
+export async function carryOut(
+  plan: readonly Step[],
+  store: Store,
+  { keysDir, json }: { keysDir?: string; json?: boolean },
+  output: Output,
+): Promise<void> {
+  const created = plan.filter(({ change }) => change === 'create').map(({ slug }) => slug);
+  // Made before anything is changed, so that no key is issued that could not be written.
+  const files = keysDir === undefined ? undefined : await openKeyFiles(keysDir, created);
+  const secrets: IssuedSecrets[] = [];
+  const done: Step[] = [];
+  try {
+    for (const step of plan) {
+      const issued = await carryOutStep(step, store);
+      done.push(step);
+      if (!issued) continue;
+      if (files) await files.write(issued);
+      else secrets.push(issued);
+      // At once, as the next step may fail.
+      if (!files && !json) showSecrets(issued, output);
+    }
+  } finally {
+    await files?.close();
+    if (json) output.json({ applied: done.length === plan.length, plan: done.map(forPrograms), secrets });
+  }
+  if (files && !json && created.length > 0) output.line(`The keys are in ${keysDir}.`);
+}
+
+/** @returns what was issued by it */
+async function carryOutStep(step: Step, { automations }: Store): Promise<IssuedSecrets | undefined> {
+  const { change, slug } = step;
+  if (change === 'create') {
+    const created = await automations.create(definitionOf(slug, step.entry));
+    if (created.status === 'exists') throw changedMeanwhile(slug);
+    const { apiKey, signingSecret } = created;
+    return { slug, apiKey, ...(signingSecret !== undefined && { signingSecret }) };
+  }
+  if (change === 'change') {
+    const replaced = await automations.replace(step.seen, definitionOf(slug, step.entry));
+    if (replaced.status === 'conflict') throw changedMeanwhile(slug);
+    const { signingSecret } = replaced;
+    return signingSecret === undefined ? undefined : { slug, signingSecret };
+  }
+  if (change === 'delete') await automations.delete(slug);
+  return undefined;
+}
+
+function changedMeanwhile(slug: string): CommandError {
+  return new CommandError(
+    `Somebody else changed ${slug} meanwhile; it and what follows it in the plan were left as they are. Run the command again.`,
+  );
+}
+
+function showSecrets({ slug, apiKey, signingSecret }: IssuedSecrets, output: Output): void {
+  if (apiKey !== undefined)
+    output.line(`${slug}: API key, never shown again: ${output.style('bold', apiKey)}`);
+  if (signingSecret !== undefined) {
+    output.line(`${slug}: signing secret, never shown again: ${output.style('bold', signingSecret)}`);
+  }
+}

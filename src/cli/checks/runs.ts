@@ -1,0 +1,103 @@
+import type { Config } from '../../config.ts';
+import type { Run } from '../../core/run.ts';
+import type { QueueOverview } from '../../store/runs.ts';
+import type { Store } from '../../store/store.ts';
+import { formatDuration } from '../durations.ts';
+import { overviewOf } from '../status.ts';
+import { type Finding, ok, problem, warning } from './finding.ts';
+
+/** An idle worker takes a run at once; one that waits for this long, in milliseconds, is stuck. */
+const STUCK_MS = 60_000;
+
+/** A run without a limit on its concurrency that waits for this long, in milliseconds, waits for a free worker. */
+const BACKLOG_MS = 600_000;
+
+/** Beyond its time limit, what is executed has this long to end, in milliseconds. */
+const OVERDUE_MS = 60_000;
+
+/** Share of MAX_QUEUED_RUNS. */
+const NEARLY_FULL = 0.8;
+
+/** Whether somebody executes runs, and none is stuck. */
+export async function checkRuns(store: Store, config: Config): Promise<Finding[]> {
+  const overview = await overviewOf(store);
+  const { workersAlive, running } = overview;
+  const [isPaused, queued, abandoned, overdue] = await Promise.all([
+    store.runs.isPaused(),
+    store.runs.countQueued(),
+    store.runs.withoutLock(running.map(({ id }) => id)),
+    overdueOf(running, store, config),
+  ]);
+  return [
+    workersAlive > 0
+      ? ok('workers', `${workersAlive} alive`)
+      : problem('workers', 'none is alive: what is accepted waits', 'orc worker'),
+    isPaused
+      ? problem(
+          'queue',
+          'it is paused: no worker takes runs',
+          'resume it where it was paused, in a dashboard',
+        )
+      : await checkQueue(overview, workersAlive, store),
+    checkCapacity(queued, config.MAX_QUEUED_RUNS),
+    checkAbandoned(abandoned, workersAlive),
+    checkOverdue(overdue),
+  ];
+}
+
+async function checkQueue(
+  { oldestQueued, running, retrying }: QueueOverview,
+  workersAlive: number,
+  { automations }: Store,
+): Promise<Finding> {
+  if (!oldestQueued) return ok('queue', 'nothing waits');
+  const { id, automation, acceptedAt } = oldestQueued;
+  const ageMs = Date.now() - acceptedAt.getTime();
+  const message = `${id} of ${automation} waits for ${formatDuration(ageMs)}`;
+  // A run between two attempts keeps its place, for which another one may wait.
+  if (ageMs >= STUCK_MS && workersAlive > 0 && running.length + retrying === 0) {
+    return problem('queue', `${message}, and no worker takes it`, 'restart the workers: orc worker');
+  }
+  const isLimited = (await automations.get(automation))?.concurrency !== undefined;
+  if (ageMs < BACKLOG_MS || isLimited) return ok('queue', message);
+  return warning('queue', message, 'start another worker: orc worker');
+}
+
+function checkCapacity(queued: number, limit: number): Finding {
+  const message = `${queued} of ${limit} runs that may wait`;
+  const cure = 'start another worker: orc worker';
+  if (queued >= limit) return problem('capacity', `${message}: triggers are answered 503`, cure);
+  return queued >= NEARLY_FULL * limit ? warning('capacity', message, cure) : ok('capacity', message);
+}
+
+function checkAbandoned(runIds: readonly string[], workersAlive: number): Finding {
+  const [first] = runIds;
+  if (first === undefined) return ok('abandoned runs', 'none');
+  const message = `${runIds.length}, among them ${first}: the worker died or lost Redis`;
+  return workersAlive > 0
+    ? warning(
+        'abandoned runs',
+        `${message}; another one takes over within a minute`,
+        `orc runs watch ${first}`,
+      )
+    : problem('abandoned runs', message, 'orc worker');
+}
+
+async function overdueOf(running: readonly Run[], store: Store, config: Config): Promise<Run[]> {
+  const slugs = [...new Set(running.map(({ automation }) => automation))];
+  const found = await Promise.all(slugs.map((slug) => store.automations.get(slug)));
+  const limits = new Map(found.map((automation) => [automation?.slug, automation?.timeoutMs]));
+  return running.filter(({ automation, startedAt }) => {
+    const limitMs = limits.get(automation) ?? config.RUN_TIMEOUT_MS;
+    return startedAt !== undefined && Date.now() - startedAt.getTime() > limitMs + OVERDUE_MS;
+  });
+}
+
+function checkOverdue([first, ...others]: Run[]): Finding {
+  if (!first) return ok('overdue runs', 'none');
+  return problem(
+    'overdue runs',
+    `${others.length + 1}, among them ${first.id}: it goes on beyond its time limit on ${first.worker}`,
+    `orc runs cancel ${first.id}`,
+  );
+}

@@ -1,0 +1,176 @@
+import { Argument, Command, type Option } from 'commander';
+import { RUN_STATUSES } from '../core/run.ts';
+import { type CommandContext, withStore } from './context.ts';
+import { helpText } from './help-text.ts';
+
+/** Nobody waits for longer than this at a prompt, in milliseconds. */
+const SLUGS_DEADLINE_MS = 1000;
+
+/** Printed alone where the shell is to complete the names of files. */
+const FILES = ':files';
+
+/**
+ * Each shell hands the words up to the cursor to `orc __complete`, which prints a candidate a line, a tab and what it is
+ * for. What cannot be completed, for want of Redis for example, stays without candidates and without a message.
+ */
+const SCRIPTS = {
+  bash: `# bash completion of orc. For every new shell: orc completion bash >> ~/.bashrc
+_orc() {
+  local line current="\${COMP_WORDS[COMP_CWORD]}"
+  COMPREPLY=()
+  while IFS= read -r line; do
+    COMPREPLY+=("\${line%%$'\\t'*}")
+  done < <("$1" __complete -- "\${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)
+  if [ "\${COMPREPLY[0]}" = ${FILES} ]; then
+    COMPREPLY=()
+    while IFS= read -r line; do COMPREPLY+=("$line"); done < <(compgen -f -- "$current")
+    compopt -o filenames 2>/dev/null
+  fi
+}
+complete -F _orc orc
+`,
+  zsh: `#compdef orc
+# zsh completion of orc. For every new shell: echo 'source <(orc completion zsh)' >> ~/.zshrc
+_orc() {
+  local -a lines candidates
+  lines=("\${(@f)$("\${words[1]}" __complete -- "\${(@)words[2,CURRENT]}" 2>/dev/null)}")
+  if [[ \${lines[1]} == ${FILES} ]]; then
+    _files
+    return
+  fi
+  local line
+  for line in $lines; do
+    candidates+=("\${line/$'\\t'/:}")
+  done
+  _describe orc candidates
+}
+(( $+functions[compdef] )) || { autoload -Uz compinit && compinit; }
+if [[ $funcstack[1] == _orc ]]; then _orc "$@"; else compdef _orc orc; fi
+`,
+  fish: `# fish completion of orc. For every new shell: orc completion fish > ~/.config/fish/completions/orc.fish
+function __orc
+    set -l words (commandline -opc)
+    set -l current (commandline -ct)
+    set -l candidates ($words[1] __complete -- $words[2..-1] "$current" 2>/dev/null)
+    if test "$candidates[1]" = ${FILES}
+        __fish_complete_path "$current"
+    else
+        printf '%s\\n' $candidates
+    end
+end
+complete -c orc -f -a '(__orc)'
+`,
+} as const;
+
+/** `orc completion`, and what its scripts call. */
+export function completionCommands(context: CommandContext, program: Command): [Command, Command] {
+  const { output } = context;
+  const shells = Object.keys(SCRIPTS) as (keyof typeof SCRIPTS)[];
+
+  const completion = new Command('completion')
+    .description('print a script with which a shell completes commands, options and slugs')
+    .addArgument(new Argument('<shell>', 'the shell').choices(shells))
+    .addHelpText(
+      'after',
+      helpText({
+        notes: `Slugs are asked of Redis, for a second at most; without Redis there are none.`,
+        examples: [
+          'source <(orc completion bash)',
+          'orc completion fish > ~/.config/fish/completions/orc.fish',
+        ],
+      }),
+    )
+    .action((shell: keyof typeof SCRIPTS) => output.out(SCRIPTS[shell]));
+
+  const complete = new Command('__complete').argument('[words...]').action(async (words: string[]) => {
+    for (const [word, meaning] of await candidatesFor(words, program, context)) {
+      output.line(meaning === '' ? word : `${word}\t${meaning}`);
+    }
+  });
+
+  return [completion, complete];
+}
+
+type Candidate = [word: string, meaning: string];
+
+/** What may stand where the last of these words is begun. */
+async function candidatesFor(
+  words: readonly string[],
+  program: Command,
+  context: CommandContext,
+): Promise<Candidate[]> {
+  const before = words.slice(0, -1);
+  // What follows is the command line of a program.
+  if (before.includes('--')) return [[FILES, '']];
+  // Bash makes a word of its own of an equals sign.
+  const current = words.at(-1)?.replace(/^=$/, '') ?? '';
+  const { command, argumentCount, option } = read(
+    before.filter((word) => word !== '='),
+    program,
+  );
+  const candidates = await allFor(command, argumentCount, option, current, context);
+  return candidates.filter(([word]) => word === FILES || word.startsWith(current));
+}
+
+/** Where a command line has got to: its command, how many arguments that has, and the option that lacks its value. */
+function read(words: readonly string[], program: Command) {
+  let command = program;
+  let argumentCount = 0;
+  let option: Option | undefined;
+  for (const word of words) {
+    if (option) {
+      option = undefined;
+    } else if (word.startsWith('-')) {
+      option = command.options.find(({ long, short, required }) => required && [long, short].includes(word));
+    } else {
+      const subcommand = command.commands.find((each) => each.name() === word);
+      argumentCount = subcommand ? 0 : argumentCount + 1;
+      command = subcommand ?? command;
+    }
+  }
+  return { command, argumentCount, option };
+}
+
+async function allFor(
+  command: Command,
+  argumentCount: number,
+  option: Option | undefined,
+  current: string,
+  context: CommandContext,
+): Promise<Candidate[]> {
+  if (option) return valuesOf(option.long ?? '', context);
+  if (current.startsWith('-')) return optionsOf(command);
+  if (command.commands.length > 0) return subcommandsOf(command);
+  const argument = command.registeredArguments[argumentCount];
+  if (argument?.argChoices) return argument.argChoices.map((word) => [word, '']);
+  // The slug of `create` is a new one.
+  return argument?.name() === 'slug' && command.name() !== 'create' ? slugs(context) : [];
+}
+
+function subcommandsOf(command: Command): Candidate[] {
+  const visible = command.commands.filter((each) => !each.name().startsWith('__'));
+  return visible.map((each) => [each.name(), each.description()]);
+}
+
+function optionsOf(command: Command): Candidate[] {
+  const options = command.options.map(({ long, description }): Candidate => [long ?? '', description]);
+  return [...options, ['--help', 'display help for command']];
+}
+
+/** The values that an option may have. */
+async function valuesOf(option: string, context: CommandContext): Promise<Candidate[]> {
+  const plain = (values: readonly string[]) => values.map((value): Candidate => [value, '']);
+  if (option === '--automation') return slugs(context);
+  if (option === '--status') return plain(RUN_STATUSES);
+  if (option === '--on-worker-loss') return plain(['rerun', 'fail']);
+  return ['--file', '--keys-dir', '--cwd'].includes(option) ? [[FILES, '']] : [];
+}
+
+async function slugs(context: CommandContext): Promise<Candidate[]> {
+  try {
+    const found = await withStore(context, (store) => store.automations.slugs(), SLUGS_DEADLINE_MS);
+    return found.map((slug): Candidate => [slug, 'automation']);
+  } catch {
+    return [];
+  }
+}

@@ -1,0 +1,14 @@
+import { readFile, writeFile } from 'node:fs/promises';
+import { SCHEMA_FILE } from './automation-entry.ts';
+import { schemaText } from './automation-file.ts';
+
+/** Writes the JSON Schema of automations.yaml; with `--check`, fails instead when the file says something else. */
+const file = new URL(`../../${SCHEMA_FILE}`, import.meta.url);
+const text = schemaText();
+
+if (!process.argv.includes('--check')) {
+  await writeFile(file, text);
+} else if ((await readFile(file, 'utf8').catch(() => '')) !== text) {
+  process.stderr.write(`${SCHEMA_FILE} is not what the code says. Run \`npm run openapi\` and commit it.\n`);
+  process.exitCode = 1;
+}

@@ -1,0 +1,347 @@
+import { mkdirSync, rmdirSync, writeFileSync } from 'node:fs';
+import { type AddressInfo, connect as connectSocket, createServer, type Socket } from 'node:net';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { Queue } from 'bullmq';
+import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
+import type { Finding } from '../../src/cli/checks/finding.ts';
+import { connect } from '../../src/store/connect.ts';
+import { createStore, type Store } from '../../src/store/store.ts';
+import { type OrcProcess, runOrc, startWorkerProcess } from '../support/orc-process.ts';
+import { openPrivateRedis } from '../support/private-redis.ts';
+import { acceptRun, createTriggered, untilStatus } from '../support/runs.ts';
+import { newPrefix } from '../support/store.ts';
+import { eventually, openFolder, waitFor } from '../worker/workbench.ts';
+
+const folder = openFolder();
+const cwd = folder('.');
+const redis = await openPrivateRedis();
+let store: Store;
+let env: NodeJS.ProcessEnv;
+let worker: OrcProcess;
+
+beforeAll(async () => {
+  await redis.start();
+  const prefix = newPrefix();
+  store = createStore(
+    connect(redis.url, 'patient', () => undefined),
+    prefix,
+    () => undefined,
+  );
+  env = { REDIS_URL: redis.url, REDIS_PREFIX: prefix };
+  worker = await startWorkerProcess(env);
+});
+
+afterAll(async () => {
+  await worker.stop();
+  await store.close();
+});
+
+/** What the doctor finds that is not in order, the exit code first. */
+async function findings(changes: NodeJS.ProcessEnv = {}, directory = cwd) {
+  const { code, stdout } = await runOrc(['doctor', '--json'], {
+    env: { ...env, ...changes },
+    cwd: directory,
+  });
+  const found = JSON.parse(stdout) as Finding[];
+  return [code, ...found.filter(({ state }) => state !== 'ok')];
+}
+
+const found = (state: Finding['state'], check: string, message: RegExp, cure: RegExp) => ({
+  check,
+  state,
+  message: expect.stringMatching(message),
+  cure: expect.stringMatching(cure),
+});
+
+/** Changes a setting of Redis for the time of a test. */
+async function configure(name: string, value: string): Promise<void> {
+  const [, before = ''] = (await store.redis.config('GET', name)) as string[];
+  onTestFinished(async () => {
+    await store.redis.config('SET', name, before);
+  });
+  await store.redis.config('SET', name, value);
+}
+
+/** Stands between the doctor and Redis, and changes what Redis says or when. */
+async function standBetween(change: (reply: string) => string, delayMs = 0): Promise<string> {
+  const sockets = new Set<Socket>();
+  const server = createServer((client) => {
+    const upstream = connectSocket(redis.url);
+    for (const socket of [client, upstream]) {
+      sockets.add(socket);
+      socket.on('error', () => undefined);
+      socket.on('close', () => sockets.delete(socket));
+    }
+    client.pipe(upstream);
+    client.on('close', () => upstream.destroy());
+    upstream.on('data', async (data) => {
+      await sleep(delayMs);
+      client.write(change(data.toString('latin1')), 'latin1');
+    });
+  });
+  await new Promise<void>((resolve) => {
+    server.listen(0, '127.0.0.1', resolve);
+  });
+  onTestFinished(() => {
+    server.close();
+    for (const socket of sockets) socket.destroy();
+  });
+  return `redis://127.0.0.1:${(server.address() as AddressInfo).port}`;
+}
+
+test('a sound installation passes without a finding', async () => {
+  expect(await findings()).toEqual([0]);
+  const { code, stdout, stderr } = await runOrc(['doctor'], { env, cwd });
+  expect([code, stderr]).toEqual([0, '']);
+  for (const line of stdout.trimEnd().split('\n')) expect(line).toMatch(/^ok {7}\S/);
+});
+
+test('what cures a finding stands below it, and problems make it fail', async () => {
+  await configure('appendonly', 'no');
+  const { code, stdout, stderr } = await runOrc(['doctor'], { env, cwd });
+  expect([code, stderr]).toEqual([1, 'orc: There is a problem.\n']);
+  expect(stdout).toMatch(/^problem {2}aof +off: .*\n +cure: redis-cli config set appendonly yes$/m);
+});
+
+test('warnings alone are no failure', async () => {
+  await configure('appendfsync', 'everysec');
+  expect(await findings()).toEqual([
+    0,
+    found('warning', 'appendfsync', /up to a second/, /config set appendfsync always/),
+  ]);
+});
+
+test('a Redis without an append-only file is found', async () => {
+  await configure('appendonly', 'no');
+  expect(await findings()).toEqual([1, found('problem', 'aof', /^off/, /config set appendonly yes/)]);
+});
+
+test('a Redis that leaves flushing to the machine is found', async () => {
+  await configure('appendfsync', 'no');
+  expect(await findings()).toEqual([1, found('problem', 'appendfsync', /^no:/, /appendfsync always/)]);
+});
+
+test('a Redis whose latest write to the disk failed is found', async () => {
+  const dump = join(redis.dataDir, 'dump.rdb');
+  const saved = async () =>
+    /rdb_bgsave_in_progress:0[\s\S]*rdb_last_bgsave_status:(\w+)/.exec(
+      await store.redis.info('persistence'),
+    )?.[1];
+  // A file cannot be moved to where a folder is.
+  mkdirSync(dump);
+  await store.redis.bgsave();
+  await eventually(saved).toBe('err');
+  expect(await findings()).toEqual([
+    1,
+    found('problem', 'redis saves', /rdb_last_bgsave_status/, /make room on the disk/),
+  ]);
+  rmdirSync(dump);
+  await store.redis.bgsave();
+  await eventually(saved).toBe('ok');
+});
+
+test('a Redis that may drop keys is found', async () => {
+  await configure('maxmemory-policy', 'allkeys-lru');
+  expect(await findings()).toEqual([
+    1,
+    found('problem', 'eviction', /^allkeys-lru/, /maxmemory-policy noeviction/),
+  ]);
+});
+
+test('a Redis whose memory is nearly used up is found', async () => {
+  const used = Number(/used_memory:(\d+)/.exec(await store.redis.info('memory'))?.[1]);
+  await configure('maxmemory', `${Math.round(used * 1.15)}`);
+  expect(await findings()).toEqual([
+    0,
+    found('warning', 'memory', /8\d|9\d % of maxmemory/, /^redis-cli config set maxmemory \d+mb$/),
+  ]);
+});
+
+test('a Redis that is full is found, and that it refuses writes', async () => {
+  await configure('maxmemory', '1mb');
+  expect(await findings()).toEqual([
+    1,
+    found('problem', 'redis writes', /OOM/, /maxmemory/),
+    found('problem', 'memory', /\d{3} % of maxmemory/, /maxmemory/),
+  ]);
+});
+
+test('a Redis that is a replica is found', async () => {
+  onTestFinished(async () => {
+    await store.redis.replicaof('NO', 'ONE');
+  });
+  await store.redis.replicaof('127.0.0.1', 1);
+  expect(await findings()).toEqual([
+    1,
+    found('problem', 'redis writes', /READONLY/, /REDIS_URL to the master/),
+  ]);
+});
+
+test('a Redis that is not there, wants another password or does not answer is found', async () => {
+  const finding = (reason: RegExp) => [1, found('problem', 'redis', reason, /REDIS_URL/)];
+  expect(await findings({ REDIS_URL: 'redis://127.0.0.1:1' })).toEqual(finding(/ECONNREFUSED/));
+  expect(await findings({ REDIS_URL: '' })).toEqual(finding(/No Redis to work with/));
+  await configure('requirepass', 's3cret');
+  expect(await findings()).toEqual(finding(/NOAUTH/));
+  redis.freeze();
+  onTestFinished(() => redis.thaw());
+  expect(await findings({ REDIS_URL: `unix://:s3cret@${redis.url}` })).toEqual(finding(/cannot be used/));
+  redis.thaw();
+});
+
+test('with the login that docs/redis.md describes, only what it may not ask for is unknown', async () => {
+  const rights = ['~*', 'resetchannels', '+@all', '-@admin', '-@dangerous', '+info'];
+  await store.redis.acl('SETUSER', 'careful', 'on', '>s3cret', ...rights);
+  expect(await findings({ REDIS_URL: `unix://careful:s3cret@${redis.url}` })).toEqual([
+    0,
+    found('unknown', 'appendfsync', /may not ask/, /config get appendfsync/),
+  ]);
+});
+
+test('a Redis that is too old is found', async () => {
+  const REDIS_URL = await standBetween((reply) =>
+    reply.replace(
+      /redis_version:([\d.]+)/,
+      (all, { length }) => all.slice(0, -length) + '6.0.16'.padEnd(length, '0').slice(0, length),
+    ),
+  );
+  expect(await findings({ REDIS_URL })).toEqual([
+    1,
+    found('problem', 'redis version', /^6\.0\.\d+ is too old/, /Redis 6\.2/),
+  ]);
+});
+
+test('a Redis that is far away is found', async () => {
+  const REDIS_URL = await standBetween((reply) => reply, 60);
+  expect(await findings({ REDIS_URL })).toEqual([
+    0,
+    found('warning', 'latency', /a round trip takes \d+\.\d ms/, /near Redis/),
+  ]);
+});
+
+test.each([
+  [-5000, 'warning', 'ahead of'],
+  [60_000, 'problem', 'behind'],
+] as const)('a clock that is %i ms off is found', async (ms, state, direction) => {
+  const shift = `const now = Date.now; Date.now = () => now() + ${ms};`;
+  const NODE_OPTIONS = `--import data:text/javascript,${encodeURIComponent(shift)}`;
+  expect(await findings({ NODE_OPTIONS })).toEqual([
+    state === 'problem' ? 1 : 0,
+    found(state, 'clock', new RegExp(`Redis is .* ${direction} this machine`), /timedatectl/),
+  ]);
+});
+
+test('that no worker is alive is found', async () => {
+  expect(await findings({ REDIS_PREFIX: newPrefix() })).toEqual([
+    1,
+    found('problem', 'workers', /none is alive/, /^orc worker$/),
+  ]);
+});
+
+test('a queue that somebody has paused is found', async () => {
+  const queue = new Queue('runs', { connection: store.redis as never, prefix: store.keys.queuePrefix });
+  onTestFinished(() => queue.resume());
+  await queue.pause();
+  expect(await findings()).toEqual([1, found('problem', 'queue', /paused/, /resume it/)]);
+});
+
+/** Another installation in the same Redis, on which no worker of the other tests works. */
+function openOther(): { other: Store; prefix: string } {
+  const prefix = newPrefix();
+  const other = createStore(
+    connect(redis.url, 'patient', () => undefined),
+    prefix,
+    () => undefined,
+  );
+  onTestFinished(() => other.close());
+  return { other, prefix };
+}
+
+test('a run that waits although a worker is idle is found, and one that may be the last that fits', async () => {
+  const { other, prefix } = openOther();
+  const runId = await acceptRun(other, await createTriggered(other, 'waits'));
+  await other.redis.hset(`${other.keys.queuePrefix}:runs:${runId}`, 'timestamp', Date.now() - 120_000);
+  await other.workers.beat('idle-worker');
+  expect(await findings({ REDIS_PREFIX: prefix, MAX_QUEUED_RUNS: '1' })).toEqual([
+    1,
+    found('problem', 'queue', new RegExp(`^${runId} of waits waits for 2 min`), /^restart the workers/),
+    found('problem', 'capacity', /^1 of 1 runs/, /another worker/),
+  ]);
+});
+
+test('a run whose worker died, and one that goes on beyond its time limit, are found', async () => {
+  const { other, prefix } = openOther();
+  const action = waitFor(folder('never'));
+  const automation = await createTriggered(other, 'goes-on', { action, timeoutMs: 60_000 });
+  const dying = await startWorkerProcess({ ...env, REDIS_PREFIX: prefix });
+  const runId = await acceptRun(other, automation);
+  await untilStatus(other, runId, 'running');
+  const key = `${other.keys.queuePrefix}:runs:${runId}`;
+  await other.redis.hset(key, 'processedOn', Date.now() - 180_000);
+  expect(await findings({ REDIS_PREFIX: prefix })).toEqual([
+    1,
+    found(
+      'problem',
+      'overdue runs',
+      new RegExp(`^1, among them ${runId}`),
+      new RegExp(`^orc runs cancel ${runId}$`),
+    ),
+  ]);
+  await other.redis.hset(key, 'processedOn', Date.now());
+  await dying.stop('SIGKILL');
+  // What 30 seconds would do.
+  await other.redis.del(`${key}:lock`);
+  await eventually(async () => (await other.workers.probe()).workersAlive).toBe(0);
+  expect(await findings({ REDIS_PREFIX: prefix })).toEqual([
+    1,
+    found('problem', 'workers', /none is alive/, /^orc worker$/),
+    found('problem', 'abandoned runs', new RegExp(`among them ${runId}`), /^orc worker$/),
+  ]);
+});
+
+test.each<[NodeJS.ProcessEnv, ReturnType<typeof found>]>([
+  [
+    { PUBLIC_URL: 'orc.example.com' },
+    found('problem', 'environment', /^PUBLIC_URL is not usable/, /^set PUBLIC_URL/),
+  ],
+  [
+    { PUBLIC_URL: 'http://orc.example.com', TRUST_PROXY: '10.0.0.1' },
+    found('warning', 'PUBLIC_URL', /unencrypted/, /^PUBLIC_URL=https:\/\/orc\.example\.com/),
+  ],
+  [{ HOST: '0.0.0.0' }, found('warning', 'PUBLIC_URL', /^not set/, /^PUBLIC_URL=https/)],
+  [{ PUBLIC_URL: 'https://orc.example.com' }, found('warning', 'TRUST_PROXY', /^not set/, /^TRUST_PROXY=/)],
+  [
+    { TRUST_PROXY: '10.0.0.1, 0.0.0.0/0', PUBLIC_URL: 'https://a.example' },
+    found('problem', 'TRUST_PROXY', /^0\.0\.0\.0\/0 lets callers/, /^TRUST_PROXY=/),
+  ],
+  [
+    { TRUST_PROXY: '::/0', PUBLIC_URL: 'https://a.example' },
+    found('problem', 'TRUST_PROXY', /^::\/0 lets callers/, /^TRUST_PROXY=/),
+  ],
+  [
+    { TRUST_PROXY: '10.0.0.0/99', PUBLIC_URL: 'https://a.example' },
+    found('problem', 'TRUST_PROXY', /not an address or network: 10/, /^TRUST_PROXY=/),
+  ],
+])('the environment %j is found', async (changes, finding) => {
+  expect(await findings(changes)).toEqual([finding.state === 'problem' ? 1 : 0, finding]);
+});
+
+test('a proxy that is trusted alone, and callers on this machine only, are in order', async () => {
+  const sound = [
+    { PUBLIC_URL: 'https://orc.example.com', TRUST_PROXY: '10.0.0.0/8, ::1', HOST: '0.0.0.0' },
+    { PUBLIC_URL: 'http://localhost:3000', HOST: '0.0.0.0' },
+    { PUBLIC_URL: 'http://[::1]:3000' },
+  ];
+  for (const changes of sound) expect(await findings(changes)).toEqual([0]);
+});
+
+test('a folder that orc local cannot write to is found', async () => {
+  mkdirSync(folder('unwritable'));
+  writeFileSync(folder('unwritable/.orc'), 'a file is where the folder belongs');
+  const [code, ...others] = await findings({ REDIS_URL: '' }, folder('unwritable'));
+  expect(code).toBe(1);
+  expect(others).toContainEqual(
+    found('problem', 'disk', /\.orc cannot be written: /, /a folder that you may write to/),
+  );
+});

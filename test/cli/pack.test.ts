@@ -1,0 +1,76 @@
+import { execFile, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdirSync, readdirSync, readFileSync } from 'node:fs';
+import { type AddressInfo, createServer } from 'node:net';
+import { createInterface } from 'node:readline';
+import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
+import { expect, onTestFinished, test } from 'vitest';
+import { postTrigger } from '../support/http.ts';
+import { eventually, openFolder } from '../worker/workbench.ts';
+
+const folder = openFolder();
+const run = promisify(execFile);
+const repository = fileURLToPath(new URL('../..', import.meta.url));
+
+/** The user's environment, without what `npm test` says of the repository. */
+const env = Object.fromEntries(
+  Object.entries(process.env).filter(
+    ([name]) =>
+      !/^(npm_(?!config_)|npm_config_(local_prefix|ignore_scripts)$|INIT_CWD$|NODE_ENV$|VITEST)/.test(name),
+  ),
+);
+
+test('the packed package, installed in an empty folder, runs with npx orc local', {
+  timeout: 300_000,
+}, async () => {
+  const app = folder('app');
+  mkdirSync(app);
+  await run('npm', ['pack', '--silent', '--pack-destination', folder('.')], { cwd: repository, env });
+  const [tarball = ''] = readdirSync(folder('.')).filter((name) => name.endsWith('.tgz'));
+  // As a user does it, install scripts included: what `npm ci` has fetched already is taken from npm's cache.
+  const options = ['--prefix', app, '--prefer-offline', '--no-audit', '--no-fund', '--ignore-scripts=false'];
+  await run('npm', ['install', ...options, folder(tarball)], { cwd: app, env });
+  expect(readdirSync(app).sort()).toEqual(['node_modules', 'package-lock.json', 'package.json']);
+
+  const orc = async (...args: string[]) => (await run('npx', ['orc', ...args], { cwd: app, env })).stdout;
+  expect(await orc('--help')).toContain('Usage: orc');
+  const port = await freePort();
+  const local = spawn('npx', ['orc', 'local'], { cwd: app, env: { ...env, PORT: `${port}` } });
+  const ended = once(local, 'close');
+  const state = () =>
+    JSON.parse(readFileSync(`${app}/.orc/local.json`, 'utf8')) as { pid: number; apiUrl: string };
+  onTestFinished(async () => {
+    if (local.exitCode === null) process.kill(state().pid, 'SIGTERM');
+    await ended;
+  });
+  let apiKey = '';
+  for await (const line of createInterface({ input: local.stdout })) {
+    apiKey ||= /orc_[0-9A-Za-z]{49}/.exec(line)?.[0] ?? '';
+    if (line.startsWith('Ctrl-C')) break;
+  }
+  local.stdout.resume();
+  const { apiUrl } = state();
+  const { status, body } = await postTrigger(apiUrl, 'hello', apiKey, '{"name":"world"}');
+  expect([status, body['status']]).toEqual([202, 'queued']);
+  await eventually(() => orc('runs', 'logs', String(body['runId']))).toContain('{"name":"world"}');
+  for (const path of ['/', '/docs', '/docs/errors', '/llms.txt', '/openapi.json']) {
+    const answer = await fetch(`${apiUrl}${path}`, { headers: { accept: 'text/html' } });
+    expect([path, answer.status, (await answer.text()).length > 500]).toEqual([path, 200, true]);
+  }
+  expect(await orc('export')).toContain('\n  hello:\n');
+  const [, schema = ''] = /^ {2}(\/.*schema\.json)$/m.exec(await orc('apply', '--help')) ?? [];
+  expect(JSON.parse(readFileSync(schema, 'utf8'))).toHaveProperty('properties.automations');
+  expect(
+    JSON.parse(await orc('doctor', '--json')).map(({ state: each }: { state: string }) => each),
+  ).not.toContain('problem');
+});
+
+async function freePort(): Promise<number> {
+  const probe = createServer().listen(0, '127.0.0.1');
+  await once(probe, 'listening');
+  const { port } = probe.address() as AddressInfo;
+  probe.close();
+  await once(probe, 'close');
+  return port;
+}

@@ -1,0 +1,236 @@
+import { execFile, execFileSync } from 'node:child_process';
+import { once } from 'node:events';
+import { existsSync } from 'node:fs';
+import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
+import { createServer } from 'node:http';
+import { type AddressInfo, createServer as createTcpServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
+import { findRedisServer } from '../../src/local/find-redis-server.ts';
+import { type RunningRedisServer, startRedisServer } from '../../src/local/redis-server.ts';
+import { postTrigger } from '../support/http.ts';
+import {
+  buildImage,
+  type Container,
+  canBuildImages,
+  type Image,
+  killContainers,
+  startContainer,
+} from '../support/image.ts';
+
+/** How long it takes to start Node and orc on a busy machine, in milliseconds. */
+const SOON = { timeout: 20_000, interval: 50 };
+
+describe.runIf(canBuildImages())('the image of the Dockerfile', () => {
+  let folder: string;
+  let image: Image;
+  let redis: RunningRedisServer;
+  let env: Record<string, string>;
+
+  beforeAll(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'orc-image-'));
+    image = await buildImage(folder);
+    const server = await findRedisServer({ env: process.env, report: () => undefined });
+    redis = await startRedisServer({
+      server,
+      dataDir: join(folder, 'redis'),
+      persistence: 'none',
+      listen: { port: 0 },
+    });
+    env = { REDIS_URL: redis.url, HOST: '127.0.0.1' };
+  }, 600_000);
+
+  afterAll(async () => {
+    killContainers();
+    await redis?.stop();
+    await rm(folder, { recursive: true, force: true });
+  });
+
+  /** Executes `orc …` to its end in a container, and returns what it printed. */
+  async function orc(...command: string[]): Promise<string> {
+    const container = await startContainer(image, { env, command });
+    expect([await container.exited, container.stdout()]).toEqual([0, expect.any(String)]);
+    return container.stdout();
+  }
+
+  async function startWorker(entrypoint?: string[]): Promise<Container> {
+    const worker = await startContainer(image, {
+      env,
+      command: ['worker'],
+      ...(entrypoint && { entrypoint }),
+    });
+    await expect.poll(worker.stdout, SOON).toContain('worker takes runs');
+    return worker;
+  }
+
+  async function startApi(): Promise<Container & { url: string }> {
+    const PORT = `${await freePort()}`;
+    const api = await startContainer(image, { env: { ...env, PORT } });
+    await expect.poll(api.stdout, SOON).toContain('api listens');
+    return { ...api, url: `http://127.0.0.1:${PORT}` };
+  }
+
+  async function stop(container: Container): Promise<number> {
+    container.kill('SIGTERM');
+    return container.exited;
+  }
+
+  test('holds the compiled program and what it needs, and nothing that only builds it', async () => {
+    const { layer } = image;
+    expect((await readdir(join(layer, 'app'))).sort()).toEqual(['dist', 'node_modules', 'package.json']);
+    for (const name of ['fastify', 'bullmq'])
+      expect(existsSync(join(layer, 'app/node_modules', name))).toBe(true);
+    for (const name of ['typescript', 'vitest', '@biomejs']) {
+      expect(existsSync(join(layer, 'app/node_modules', name))).toBe(false);
+    }
+    const size = execFileSync('du', [
+      '--summarize',
+      '--bytes',
+      '--total',
+      join(layer, 'app'),
+      join(layer, 'usr'),
+    ]);
+    const bytes = Number(/(\d+)\s+total/.exec(String(size))?.[1]);
+    console.log(`The image adds ${(bytes / 1e6).toFixed(1)} MB to Node's.`);
+    expect(bytes).toBeLessThan(60e6);
+    const lists = await startContainer(image, { entrypoint: ['ls'], command: ['/var/lib/apt/lists'] });
+    expect([await lists.exited, lists.stdout()]).toEqual([0, '']);
+  });
+
+  test('serves and executes as an ordinary user on a root filesystem that cannot be written to', async () => {
+    const script =
+      'id -u; id -G; pwd; touch file && echo "here: yes"; touch /app/file 2>&1 || true; touch /etc/file 2>&1';
+    const api = await startApi();
+    const worker = await startWorker();
+    const created = JSON.parse(
+      await orc(
+        'automations',
+        'create',
+        'probe',
+        '--json',
+        '--attempts',
+        '1',
+        '--',
+        'sh',
+        '-c',
+        `${script} || true`,
+      ),
+    );
+    const { status, body } = await postTrigger(api.url, 'probe', created.apiKey);
+    expect(status).toBe(202);
+    await expect.poll(worker.stdout, SOON).toContain('"run ended"');
+    const logs = await orc('runs', 'logs', String(body['runId']));
+    expect(logs).toMatch(/1000\n.*1000\n.*\/tmp\/.*\n.*here: yes\n/s);
+    expect(logs.match(/Read-only file system/g)).toHaveLength(2);
+    expect(await Promise.all([stop(api), stop(worker)])).toEqual([0, 0]);
+  });
+
+  test('ends on SIGTERM as soon as the run in progress has ended', async () => {
+    const api = await startApi();
+    const worker = await startWorker();
+    const created = JSON.parse(
+      await orc('automations', 'create', 'second', '--json', '--', 'sh', '-c', 'sleep 2; echo done'),
+    );
+    const { body } = await postTrigger(api.url, 'second', created.apiKey);
+    await expect.poll(worker.stdout, SOON).toContain('"run started"');
+    const startedAt = Date.now();
+    expect(await stop(worker)).toBe(0);
+    expect(Date.now() - startedAt).toBeLessThan(9000);
+    expect(await orc('runs', 'show', String(body['runId']), '--json')).toContain('"status": "succeeded"');
+    expect(await stop(api)).toBe(0);
+  });
+
+  test('ends on SIGTERM before Node listens to signals, which Node as process 1 would not', async () => {
+    const wait = ['node', '-e', "console.log('up'); setTimeout(() => {}, 60_000)"];
+    const init = image.entrypoint.slice(0, image.entrypoint.indexOf('node'));
+    const withInit = await startContainer(image, { entrypoint: init, command: wait });
+    const without = await startContainer(image, { entrypoint: [], command: wait });
+    await expect.poll(withInit.stdout, SOON).toBe('up\n');
+    await expect.poll(without.stdout, SOON).toBe('up\n');
+    without.kill('SIGTERM');
+    expect(await stop(withInit)).toBe(143);
+    expect(existsSync(`/proc/${without.pid}`)).toBe(true);
+    without.kill('SIGKILL');
+    await without.exited;
+  });
+
+  test('leaves no zombies of what commands leave behind, which Node as process 1 would', async () => {
+    const api = await startApi();
+    const created = JSON.parse(
+      await orc(
+        'automations',
+        'create',
+        'orphans',
+        '--json',
+        '--',
+        'sh',
+        '-c',
+        '(setsid sleep 60 &) ; (sleep 0.1 &)',
+      ),
+    );
+    const zombiesAfterRun = async (entrypoint?: string[]) => {
+      const worker = await startWorker(entrypoint);
+      expect((await postTrigger(api.url, 'orphans', created.apiKey)).status).toBe(202);
+      await expect.poll(worker.stdout, SOON).toContain('"run ended"');
+      // The guard looks for what a command has left, and ends it, half a second after the command.
+      await expect
+        .poll(async () => (await childrenOf(worker.pid)).filter(({ state }) => state !== 'Z').length, SOON)
+        .toBe(1);
+      const zombies = (await childrenOf(worker.pid)).filter(({ state }) => state === 'Z');
+      expect(await stop(worker)).toBe(0);
+      return zombies.length;
+    };
+    expect(await zombiesAfterRun()).toBe(0);
+    const node = image.entrypoint.slice(image.entrypoint.indexOf('node'));
+    expect(await zombiesAfterRun(node)).toBeGreaterThan(0);
+    expect(await stop(api)).toBe(0);
+  });
+
+  test.each([
+    ['healthy', 200, 0],
+    ['unhealthy', 503, 1],
+    ['unhealthy', undefined, 1],
+  ])('is %s when the ops listener answers %s', async (_, status, code) => {
+    const asked: (string | undefined)[] = [];
+    const server = createServer((request, response) => {
+      asked.push(request.url);
+      response.writeHead(status ?? 500).end();
+    });
+    let port = await freePort();
+    if (status !== undefined) {
+      await once(server.listen(0, '127.0.0.1'), 'listening');
+      onTestFinished(() => void server.close());
+      port = (server.address() as AddressInfo).port;
+    }
+    const [program = '', ...args] = image.healthcheck;
+    const exitCode = await new Promise((resolve) => {
+      const child = execFile(program, args, { env: { ...image.env, OPS_PORT: `${port}` } }, () =>
+        resolve(child.exitCode),
+      );
+    });
+    expect(exitCode).toBe(code);
+    expect(asked).toEqual(status === undefined ? [] : ['/ready']);
+  });
+});
+
+/** The children of a process, zombies included. */
+async function childrenOf(pid: number): Promise<{ pid: number; state: string }[]> {
+  const names = (await readdir('/proc')).filter((name) => /^\d+$/.test(name));
+  const stats = await Promise.all(
+    names.map((name) => readFile(`/proc/${name}/stat`, 'utf8').catch(() => '')),
+  );
+  return stats.flatMap((stat) => {
+    const [state = '', parent] = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+    return Number(parent) === pid ? [{ pid: Number.parseInt(stat, 10), state }] : [];
+  });
+}
+
+async function freePort(): Promise<number> {
+  const server = createTcpServer().listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = server.address() as AddressInfo;
+  server.close();
+  await once(server, 'close');
+  return port;
+}

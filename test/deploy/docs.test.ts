@@ -1,0 +1,48 @@
+import { existsSync, readFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { expect, test } from 'vitest';
+import { ConfigSchema } from '../../src/config.ts';
+import { linksIn } from '../support/pages.ts';
+import { ROOT, readProjectFile } from '../support/repository.ts';
+
+const FILES = ['README.md', 'docs/deploy.md', 'docs/redis.md'];
+const deploy = readProjectFile('docs/deploy.md');
+
+/** The anchors of a page's headings, as GitHub makes them. */
+function anchorsOf(markdown: string): string[] {
+  return [...markdown.matchAll(/^#+ (.*)$/gm)].map(([, heading = '']) =>
+    heading
+      .toLowerCase()
+      .replace(/[^\w -]/g, '')
+      .replaceAll(' ', '-'),
+  );
+}
+
+test.each(FILES)('the links of %s lead somewhere', (file) => {
+  const links = linksIn(readProjectFile(file)).filter((link) => !link.startsWith('http'));
+  for (const link of links) {
+    const [path = '', anchor] = link.split('#');
+    const target = path === '' ? join(ROOT, file) : join(ROOT, dirname(file), path);
+    expect(existsSync(target), link).toBe(true);
+    if (anchor !== undefined) expect(anchorsOf(readFileSync(target, 'utf8')), link).toContain(anchor);
+  }
+});
+
+test('docs/deploy.md says what the sources say', () => {
+  const quoted = (file: string, pattern: RegExp) =>
+    pattern.exec(readProjectFile(file))?.[1]?.replaceAll('_', '');
+  const seconds = (file: string, name: string) =>
+    Number(quoted(file, new RegExp(`${name} = ([\\d_]+);`))) / 1000;
+  expect(deploy).toContain(`less than ${seconds('src/api/app.ts', 'KEEP_ALIVE_TIMEOUT_MS')} s`);
+  expect(deploy).toContain(`answers 408 after ${seconds('src/api/app.ts', 'REQUEST_TIMEOUT_MS')} s`);
+  expect(deploy).toContain(
+    `puts it back, for ${seconds('src/store/consumer.ts', 'NEWER_FORMAT_PAUSE_MS')} s`,
+  );
+  expect(deploy).toContain(`and ${seconds('src/cli/processes.ts', 'LAST_RESORT_MS')} s later`);
+  const logged = quoted('src/store/consumer.ts', /Error\('(Runs wait for a worker of a newer version) /);
+  expect(deploy).toContain(`\`${logged}\``);
+  const variables = deploy.matchAll(/`([A-Z]+_[A-Z_]+)(=[^`]*)?`/g);
+  const others = ['OPS_HOST', 'OPS_PORT', 'REDIS_PASSWORD'];
+  for (const [, name] of variables)
+    expect([...Object.keys(ConfigSchema.properties), ...others]).toContain(name);
+});

@@ -1,0 +1,151 @@
+import { execFile } from 'node:child_process';
+import { mkdtemp, readdir, rm, symlink, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import { expect, onTestFinished, test } from 'vitest';
+import { parseAllDocuments } from 'yaml';
+import { LAST_RESORT_MS } from '../../src/cli/processes.ts';
+import { ConfigSchema, readConfig } from '../../src/config.ts';
+import { hasCommand } from '../support/machine.ts';
+import { ROOT, readProjectFile } from '../support/repository.ts';
+
+const run = promisify(execFile);
+const FOLDER = 'docs/kubernetes';
+
+interface Manifest {
+  apiVersion: string;
+  kind: string;
+  metadata: { name: string };
+  // biome-ignore lint/suspicious/noExplicitAny: what it holds is what these tests find out
+  [field: string]: any;
+}
+
+function documentsOf(yaml: string): Manifest[] {
+  return parseAllDocuments(yaml).map((document) => {
+    expect(document.errors).toEqual([]);
+    return document.toJS();
+  });
+}
+
+const files = (await readdir(`${ROOT}${FOLDER}`)).sort();
+const manifests = files
+  .filter((file) => file !== 'kustomization.yaml')
+  .flatMap((file) => documentsOf(readProjectFile(`${FOLDER}/${file}`)));
+
+function find(kind: string, name: string): Manifest {
+  const found = manifests.find((manifest) => manifest.kind === kind && manifest.metadata.name === name);
+  if (!found) throw new Error(`There is no ${kind} ${name}`);
+  return found;
+}
+
+/** The module with the models of an API group. */
+function moduleOf({ apiVersion }: Manifest): string {
+  const models = apiVersion.startsWith('keda.sh/') ? '@kubernetes-models/keda' : 'kubernetes-models';
+  return `${models}/${apiVersion}`;
+}
+
+test.each(manifests)('$kind $metadata.name satisfies the schema of its kind', async (manifest) => {
+  const models = await import(moduleOf(manifest));
+  new models[manifest.kind](manifest).validate();
+});
+
+test('no manifest has a field that its kind does not know', async () => {
+  // The schemas allow unknown fields, as a misspelt one is; the compiler allows none in a literal.
+  const folder = await mkdtemp(join(tmpdir(), 'orc-manifests-'));
+  onTestFinished(() => rm(folder, { recursive: true, force: true }));
+  await symlink(join(ROOT, 'node_modules'), join(folder, 'node_modules'));
+  const compile = async (checked: Manifest[]) => {
+    const lines = checked.map((manifest, index) => {
+      const type = `I${manifest.kind}`;
+      const literal = JSON.stringify(manifest, null, 1);
+      return `import type { ${type} as T${index} } from '${moduleOf(manifest)}';\nexport const m${index}: T${index} = ${literal};\n`;
+    });
+    await writeFile(join(folder, 'manifests.ts'), lines.join('\n'));
+    const options = ['--noEmit', '--strict', '--skipLibCheck', '--module', 'nodenext', '--target', 'es2022'];
+    return run(
+      process.execPath,
+      [join(ROOT, 'node_modules/typescript/bin/tsc'), ...options, 'manifests.ts'],
+      {
+        cwd: folder,
+      },
+    ).then(
+      () => '',
+      ({ stdout }: { stdout: string }) => stdout,
+    );
+  };
+  expect(await compile(manifests)).toBe('');
+
+  const misspelt = structuredClone(find('Deployment', 'orc-api'));
+  misspelt['spec'].template.spec.containers[0].readinesProbe = {};
+  expect(await compile([misspelt])).toContain('readinesProbe');
+});
+
+test.runIf(hasCommand('kubectl'))('kustomize puts them together', async () => {
+  const { stdout } = await run('kubectl', ['kustomize', `${ROOT}${FOLDER}`]);
+  const built = documentsOf(stdout);
+  expect(built.map(({ kind, metadata }) => `${kind} ${metadata.name}`).sort()).toEqual(
+    manifests
+      .filter(({ kind }) => kind !== 'Secret' && kind !== 'ScaledObject')
+      .map(({ kind, metadata }) => `${kind} ${metadata.name}`)
+      .sort(),
+  );
+  for (const { metadata } of built) expect(metadata).toMatchObject({ namespace: 'orc' });
+});
+
+test('the environment is one that orc takes', () => {
+  const { data } = find('ConfigMap', 'orc');
+  const { stringData } = find('Secret', 'orc-redis');
+  expect(() => readConfig({ ...data, ...stringData })).not.toThrow();
+  const [container] = find('Deployment', 'orc-worker')['spec'].template.spec.containers;
+  const names = [data, stringData, ...container.env.map(({ name }: { name: string }) => ({ [name]: '' }))];
+  const known = [...Object.keys(ConfigSchema.properties), 'OPS_HOST', 'OPS_PORT'];
+  for (const name of names.flatMap(Object.keys)) expect(known).toContain(name);
+});
+
+test.each(['orc-api', 'orc-worker'])('a pod of %s is given the time that orc takes to end', (name) => {
+  const graceMs = Number(find('ConfigMap', 'orc')['data'].SHUTDOWN_GRACE_MS);
+  const { spec } = find('Deployment', name)['spec'].template;
+  const pauseMs = Number(spec.containers[0].lifecycle?.preStop.exec.command[1] ?? 0) * 1000;
+  expect(spec.terminationGracePeriodSeconds * 1000).toBeGreaterThan(pauseMs + graceMs + LAST_RESORT_MS);
+});
+
+test.each(['orc-api', 'orc-worker'])(
+  'a pod of %s has no rights, and is found by what refers to it',
+  (name) => {
+    const { spec: deployment } = find('Deployment', name);
+    const { metadata, spec } = deployment.template;
+    expect(metadata.labels).toEqual(deployment.selector.matchLabels);
+    expect(find('PodDisruptionBudget', name)['spec'].selector.matchLabels).toEqual(metadata.labels);
+    expect(spec).toMatchObject({
+      automountServiceAccountToken: false,
+      enableServiceLinks: false,
+      securityContext: { runAsNonRoot: true, runAsUser: 1000 },
+    });
+    const [container] = spec.containers;
+    expect(container.securityContext).toEqual({
+      allowPrivilegeEscalation: false,
+      readOnlyRootFilesystem: true,
+      capabilities: { drop: ['ALL'] },
+    });
+    const { OPS_PORT } = find('ConfigMap', 'orc')['data'];
+    expect(metadata.annotations['prometheus.io/port']).toBe(OPS_PORT);
+    expect(container.ports).toContainEqual({ name: 'ops', containerPort: Number(OPS_PORT) });
+    for (const probe of ['startupProbe', 'livenessProbe', 'readinessProbe']) {
+      expect(container[probe].httpGet.port).toBe('ops');
+    }
+    expect(container.livenessProbe.httpGet.path).toBe('/live');
+    expect(container.readinessProbe.httpGet.path).toBe('/ready');
+  },
+);
+
+test('the Service leads to the API, and the autoscalers to what they scale', () => {
+  const { spec } = find('Service', 'orc-api');
+  const { template } = find('Deployment', 'orc-api')['spec'];
+  expect(template.metadata.labels).toMatchObject(spec.selector);
+  const names = template.spec.containers[0].ports.map(({ name }: { name: string }) => name);
+  expect(names).toContain(spec.ports[0].targetPort);
+  const { scaleTargetRef } = find('HorizontalPodAutoscaler', 'orc-api')['spec'];
+  expect(find(scaleTargetRef.kind, scaleTargetRef.name)['spec']).not.toHaveProperty('replicas');
+  expect(find('Deployment', find('ScaledObject', 'orc-worker')['spec'].scaleTargetRef.name)).toBeDefined();
+});

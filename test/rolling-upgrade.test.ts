@@ -1,0 +1,92 @@
+import { cp, mkdtemp, readFile, rm, symlink, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { postTrigger } from './support/http.ts';
+import { type OrcProcess, startApiProcess, startWorkerProcess } from './support/orc-process.ts';
+import { ROOT } from './support/repository.ts';
+import { untilStatus } from './support/runs.ts';
+import { createAutomation, openTestStore, script } from './support/store.ts';
+
+const RUNS = 5;
+
+const store = openTestStore();
+let newer: string;
+let folder: string;
+
+/** This version with another format of its jobs. */
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'orc-newer-'));
+  for (const name of ['dist', 'package.json']) {
+    await cp(join(ROOT, name), join(folder, name), { recursive: true });
+  }
+  await symlink(join(ROOT, 'node_modules'), join(folder, 'node_modules'));
+  const queue = join(folder, 'dist/store/queue.js');
+  const source = await readFile(queue, 'utf8');
+  expect(source).toContain('JOB_FORMAT = 1;');
+  await writeFile(queue, source.replace('JOB_FORMAT = 1;', 'JOB_FORMAT = 2;'));
+  newer = join(folder, 'dist/orc.js');
+});
+
+afterAll(() => rm(folder, { recursive: true, force: true }));
+
+async function trigger({ url }: { url: string }, slug: string, key: string): Promise<string> {
+  const { status, body } = await postTrigger(url, slug, key);
+  expect(status).toBe(202);
+  return String(body['runId']);
+}
+
+function hasEnded(worker: OrcProcess, id: string): Promise<unknown> {
+  return worker.record(({ msg, runId }) => msg === 'run ended' && runId === id);
+}
+
+test('a worker leaves the runs of a newer version to a newer worker, and executes its own meanwhile', {
+  timeout: 90_000,
+}, async () => {
+  const key = await createAutomation(store, 'upgraded', { action: script(''), onWorkerLoss: 'fail' });
+  const laneKey = await createAutomation(store, 'in-a-lane', { action: script(''), concurrency: 1 });
+  const oldApi = await startApiProcess(store.env);
+  const oldWorker = await startWorkerProcess(store.env);
+  const newApi = await startApiProcess(store.env, newer);
+
+  const left: string[] = [];
+  for (let run = 0; run < RUNS; run++) left.push(await trigger(newApi, 'upgraded', key));
+  for (let run = 0; run < 2; run++) left.push(await trigger(newApi, 'in-a-lane', laneKey));
+  await oldWorker.line('newer version');
+  // What comes after them does not wait for them, whichever version's API accepted it.
+  for (let run = 0; run < RUNS; run++) await hasEnded(oldWorker, await trigger(oldApi, 'upgraded', key));
+  for (const runId of left) {
+    await expect.poll(() => store.runs.get(runId)).toMatchObject({ status: 'queued', attempt: 0 });
+  }
+
+  const newWorker = await startWorkerProcess(store.env, newer);
+  for (const runId of left) {
+    await hasEnded(newWorker, runId);
+    await untilStatus(store, runId, 'succeeded');
+    const run = await store.runs.get(runId);
+    expect(run).toMatchObject({ attempt: 1, outcome: { exitCode: 0 } });
+    expect(run && (await store.runs.attempts(run))).toHaveLength(1);
+  }
+  const lines = oldWorker.lines.filter((line) => left.some((runId) => line.includes(runId)));
+  expect(lines).toEqual([]);
+  expect(oldWorker.lines.filter((line) => line.includes('newer version'))).toHaveLength(1);
+
+  expect(await Promise.all([oldApi.stop(), oldWorker.stop()])).toEqual([0, 0]);
+  await hasEnded(newWorker, await trigger(newApi, 'upgraded', key));
+  expect(await Promise.all([newApi.stop(), newWorker.stop()])).toEqual([0, 0]);
+});
+
+test('a newer worker executes the runs of the version before, and those of versions without a format', async () => {
+  const key = await createAutomation(store, 'older', { action: script('') });
+  const oldApi = await startApiProcess(store.env);
+  const runId = await trigger(oldApi, 'older', key);
+  const formatless = await trigger(oldApi, 'older', key);
+  const job = `${store.keys.queuePrefix}:runs:${formatless}`;
+  const { format, ...data } = JSON.parse((await store.redis.hget(job, 'data')) ?? '');
+  expect(format).toBe(1);
+  await store.redis.hset(job, 'data', JSON.stringify(data));
+  const newWorker = await startWorkerProcess(store.env, newer);
+  await hasEnded(newWorker, runId);
+  await hasEnded(newWorker, formatless);
+  expect(await Promise.all([oldApi.stop(), newWorker.stop()])).toEqual([0, 0]);
+});
