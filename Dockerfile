@@ -25,6 +25,7 @@ WORKDIR /app
 COPY package.json ./
 COPY --from=production-dependencies /app/node_modules ./node_modules
 COPY --from=build /app/dist ./dist
+COPY openapi ./openapi
 RUN ln -s /app/dist/orc.js /usr/local/bin/orc
 # By number, so that Kubernetes sees that it is not root. Nothing but /tmp is written to.
 USER 1000:1000

@@ -78,7 +78,12 @@ describe.runIf(canBuildImages())('the image of the Dockerfile', () => {
 
   test('holds the compiled program and what it needs, and nothing that only builds it', async () => {
     const { layer } = image;
-    expect((await readdir(join(layer, 'app'))).sort()).toEqual(['dist', 'node_modules', 'package.json']);
+    expect((await readdir(join(layer, 'app'))).sort()).toEqual([
+      'dist',
+      'node_modules',
+      'openapi',
+      'package.json',
+    ]);
     for (const name of ['fastify', 'bullmq'])
       expect(existsSync(join(layer, 'app/node_modules', name))).toBe(true);
     for (const name of ['typescript', 'vitest', '@biomejs']) {
