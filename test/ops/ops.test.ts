@@ -103,7 +103,7 @@ describe('/metrics', () => {
     expect(await sample(worker.ops, 'orc_event_loop_lag_seconds')).toBeGreaterThanOrEqual(0);
     for (const ops of [apiOps, worker.ops]) {
       expect(await sample(ops, 'orc_redis_up')).toBe(1);
-      expect(await sample(ops, 'orc_workers_alive')).toBe(1);
+      await expect.poll(() => sample(ops, 'orc_workers_alive'), WITHIN).toBe(1);
       expect(await sample(ops, 'orc_queued_runs')).toBe(0);
       expect(await sample(ops, 'orc_oldest_queued_run_age_seconds')).toBe(0);
     }
