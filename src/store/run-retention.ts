@@ -52,7 +52,7 @@ export class RunRetention {
         await this.#tidy(slug, counted.oldestOpen);
         // A run ends after it was accepted, so that a younger one cannot be too old.
         if (ended > keepRuns || (oldest !== undefined && acceptedAt(oldest) < endedBefore)) {
-          removed += await this.#remove(slug, ended - keepRuns, endedBefore);
+          removed += await this.#remove(slug, keepRuns, endedBefore);
         }
         if (isFormer && ended === 0 && counted.oldestOpen.length === 0) await this.#index.forget(slug);
       }
@@ -86,15 +86,15 @@ export class RunRetention {
     }
   }
 
-  /** Removes the oldest runs: `surplus` of them, and those that ended before the time. */
-  async #remove(slug: string, surplus: number, endedBefore: number): Promise<number> {
+  /** Removes the oldest runs: those beyond `keepRuns`, and those that ended before the time. */
+  async #remove(slug: string, keepRuns: number, endedBefore: number): Promise<number> {
     const queue = await this.#queue.open();
     let removed = 0;
     for (let batch = 0; batch < MAX_BATCHES; batch += 1) {
-      const runIds = await this.#redis.zrange(this.#keys.endedRuns(slug), 0, `${BATCH - 1}`);
+      const { runIds, surplus } = await this.#oldest(slug, keepRuns);
       const ends = await this.#ends(runIds);
       const outdated = runIds.filter((_, index) => {
-        return removed + index < surplus || Number(ends[index] ?? 0) < endedBefore;
+        return index < surplus || Number(ends[index] ?? 0) < endedBefore;
       });
       if (outdated.length === 0) break;
       await Promise.all(outdated.map((runId) => queue.remove(runId)));
@@ -104,6 +104,19 @@ export class RunRetention {
       if (runIds.length < BATCH) break;
     }
     return removed;
+  }
+
+  /** The oldest ended runs, and how many of all are too many: asked anew each time, as another worker may sweep, too. */
+  async #oldest(slug: string, keepRuns: number): Promise<{ runIds: string[]; surplus: number }> {
+    const key = this.#keys.endedRuns(slug);
+    const [runIds, count] =
+      (await this.#redis
+        .multi()
+        .zrange(key, 0, `${BATCH - 1}`)
+        .zcard(key)
+        .exec()) ?? [];
+    if (!runIds || !count) throw new Error('the transaction was not executed');
+    return { runIds: runIds[1] as string[], surplus: Number(count[1]) - keepRuns };
   }
 
   /** When each of these runs ended, in milliseconds since the epoch: 0 for one that is gone, undefined for one that goes on. */

@@ -64,6 +64,13 @@ test('of the runs beyond the maximum the oldest are removed, with all that belon
   expect(await retention.sweep({ maxAgeMs: DAY_MS, maxRuns: 4 })).toBe(0);
 });
 
+test('workers that sweep at the same time remove together what one of them would', async () => {
+  const ids = await executed('swept', 1200);
+  const sweep = () => retention.sweep({ maxAgeMs: DAY_MS, maxRuns: 50 });
+  await Promise.all([sweep(), sweep()]);
+  expect(await listed('swept')).toEqual(ids.slice(-50));
+});
+
 test("an automation's own maximum counts instead of the general one", async () => {
   const ids = await executed('own', 5, { keepRuns: 2 });
   expect(await retention.sweep({ maxAgeMs: DAY_MS, maxRuns: 100 })).toBe(3);
