@@ -56,7 +56,8 @@ describe.runIf(canBuildImages())('the image of the Dockerfile', () => {
 
   async function startWorker(entrypoint?: string[]): Promise<Container> {
     const worker = await startContainer(image, {
-      env,
+      // Other containers have a loopback interface of their own, and with it this port.
+      env: { ...env, OPS_PORT: `${await freePort()}` },
       command: ['worker'],
       ...(entrypoint && { entrypoint }),
     });
@@ -64,11 +65,21 @@ describe.runIf(canBuildImages())('the image of the Dockerfile', () => {
     return worker;
   }
 
-  async function startApi(): Promise<Container & { url: string }> {
-    const PORT = `${await freePort()}`;
-    const api = await startContainer(image, { env: { ...env, PORT } });
+  async function startApi(): Promise<Container & { url: string; opsPort: number }> {
+    const [port, opsPort] = [await freePort(), await freePort()];
+    const api = await startContainer(image, { env: { ...env, PORT: `${port}`, OPS_PORT: `${opsPort}` } });
     await expect.poll(api.stdout, SOON).toContain('api listens');
-    return { ...api, url: `http://127.0.0.1:${PORT}` };
+    return { ...api, url: `http://127.0.0.1:${port}`, opsPort };
+  }
+
+  /** Carries out the healthcheck, and returns its exit code. */
+  async function checkHealth(opsPort: number): Promise<number | null> {
+    const [program = '', ...args] = image.healthcheck;
+    return new Promise((resolve) => {
+      const child = execFile(program, args, { env: { ...image.env, OPS_PORT: `${opsPort}` } }, () =>
+        resolve(child.exitCode),
+      );
+    });
   }
 
   async function stop(container: Container): Promise<number> {
@@ -108,6 +119,7 @@ describe.runIf(canBuildImages())('the image of the Dockerfile', () => {
       'id -u; id -G; pwd; touch file && echo "here: yes"; touch /app/file 2>&1 || true; touch /etc/file 2>&1';
     const api = await startApi();
     const worker = await startWorker();
+    await expect.poll(() => checkHealth(api.opsPort), SOON).toBe(0);
     const created = JSON.parse(
       await orc(
         'automations',
@@ -208,13 +220,7 @@ describe.runIf(canBuildImages())('the image of the Dockerfile', () => {
       onTestFinished(() => void server.close());
       port = (server.address() as AddressInfo).port;
     }
-    const [program = '', ...args] = image.healthcheck;
-    const exitCode = await new Promise((resolve) => {
-      const child = execFile(program, args, { env: { ...image.env, OPS_PORT: `${port}` } }, () =>
-        resolve(child.exitCode),
-      );
-    });
-    expect(exitCode).toBe(code);
+    expect(await checkHealth(port)).toBe(code);
     expect(asked).toEqual(status === undefined ? [] : ['/ready']);
   });
 });
