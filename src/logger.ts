@@ -4,7 +4,10 @@ import { withDeadline } from './core/deadline.ts';
 
 export type { Logger } from 'pino';
 
-/** Lines are written together, up to so many characters and so many milliseconds: a write for each would cost more. */
+/**
+ * Lines are written together, up to so many characters and so many milliseconds: a write for each would cost more. Only
+ * the API's: what a worker was doing has to be in its log when it is killed.
+ */
 const BUFFER_LENGTH = 8192;
 const FLUSH_INTERVAL_MS = 100;
 
@@ -27,8 +30,12 @@ export function createLogger(level: string, process: 'api' | 'worker'): Logger {
       censor: '[redacted]',
     },
   };
-  const destination = { dest: 1, sync: false, minLength: BUFFER_LENGTH, periodicFlush: FLUSH_INTERVAL_MS };
-  return pino(options, pino.destination(destination));
+  const buffer =
+    process === 'api'
+      ? { minLength: BUFFER_LENGTH, periodicFlush: FLUSH_INTERVAL_MS }
+      : // Even one character of it is what makes `flush` wait.
+        { minLength: 1 };
+  return pino(options, pino.destination({ dest: 1, sync: false, ...buffer }));
 }
 
 let latest = { ms: 0, iso: '' };
