@@ -28,5 +28,8 @@ test('whatever is sent is answered as the OpenAPI document says, and every 202 h
   expect([...fuzzer.tally.statuses.keys()]).toEqual(
     expect.arrayContaining([200, 202, 400, 401, 403, 404, 405, 413, 414, 415, 422, 429, 431, 503]),
   );
-  expect(await countRuns(redis, prefix)).toBe(fuzzer.tally.accepted);
+  const { accepted, unconfirmed } = fuzzer.tally;
+  const runs = await countRuns(redis, prefix);
+  expect(runs).toBeGreaterThanOrEqual(accepted);
+  expect(runs).toBeLessThanOrEqual(accepted + unconfirmed);
 });

@@ -1,4 +1,5 @@
 import fc from 'fast-check';
+import { UNCONFIRMED_MESSAGE } from '../../src/core/errors.ts';
 import { schemaChecker } from '../support/openapi.ts';
 import { Judge, parseAnswer, type Question, type ReceivedAnswer } from './answers.ts';
 import { type Exchange, exchanges } from './requests.ts';
@@ -12,6 +13,8 @@ export interface Tally {
   statuses: Map<number, number>;
   /** Runs that were accepted, replays not counted. */
   accepted: number;
+  /** Answers that leave open whether there is a run: Redis was too slow. */
+  unconfirmed: number;
   /** The shrunk counterexample, and what was wrong with its answer. */
   failure?: string;
 }
@@ -31,7 +34,7 @@ interface UsedWire {
 
 /** Sends generated exchanges to a target and judges every answer. */
 export class Fuzzer {
-  readonly tally: Tally = { requests: 0, statuses: new Map(), accepted: 0 };
+  readonly tally: Tally = { requests: 0, statuses: new Map(), accepted: 0, unconfirmed: 0 };
   readonly #target: Target;
   readonly #judge: Judge;
   readonly #exchanges: fc.Arbitrary<Exchange>;
@@ -113,6 +116,7 @@ export class Fuzzer {
     const { statuses } = this.tally;
     statuses.set(answer.statusCode, (statuses.get(answer.statusCode) ?? 0) + 1);
     if (answer.statusCode === 202 && !answer.headers.has('idempotency-replayed')) this.tally.accepted += 1;
+    if (answer.body?.includes(UNCONFIRMED_MESSAGE)) this.tally.unconfirmed += 1;
     this.#judge.judge(answer, question);
   }
 }
