@@ -36,6 +36,8 @@ export class OutputLog {
   /** What may be removed of the end, oldest first. */
   #tail: { position: RunLogPosition; bytes: number }[] = [];
   #tailBytes = 0;
+  /** Whether output was dropped that came after the stored end, so that this is no end any more. */
+  #isTailCut = false;
   /** A first attempt finds nothing stored. */
   #isResumed: boolean;
   #pauseMs = FLUSH_MS;
@@ -96,6 +98,7 @@ export class OutputLog {
       this.#pendingBytes -= bytes;
     }
     this.#pending.splice(first, next - first);
+    if (next > first) this.#isTailCut = true;
   }
 
   #headRoom(): number {
@@ -150,7 +153,9 @@ export class OutputLog {
 
   /** The oldest entries of a tail that becomes too long with what is added to it. */
   #outdated(addedBytes: number): RunLogPosition[] {
-    let surplus = this.#tailBytes + Math.max(addedBytes, 0) - TAIL_BYTES;
+    const limit = this.#isTailCut ? 0 : TAIL_BYTES;
+    this.#isTailCut = false;
+    let surplus = this.#tailBytes + (limit && Math.max(addedBytes, 0)) - limit;
     const outdated: RunLogPosition[] = [];
     while (surplus > 0) {
       const oldest = this.#tail.shift();
