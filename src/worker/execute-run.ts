@@ -54,7 +54,8 @@ export async function executeRun(
   const automation = await automations.get(slug);
   const refusal = signal.reason === CANCELLED ? CANCELLED_RESULT : refuse(run, automation);
   let result: AttemptResult | 'interrupted' | undefined = refusal;
-  if (automation && !result) {
+  // A worker that was frozen while it asked has lost the run, and is told so only after it would have started it.
+  if (automation && !result && Date.now() < lease.endsAt) {
     log.note(`Attempt ${attempt} starts on worker ${guard.workerId}.`);
     const context = { run, log, signal, lease, guard };
     result = await act(dependencies, automation, context).catch((err: Error) => {

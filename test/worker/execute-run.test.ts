@@ -198,9 +198,15 @@ test('a run that is cancelled before its command starts does not start it', asyn
   expect(wasExecuted()).toBe(false);
 });
 
+test('a run whose lease has ended before its command starts is not started', async () => {
+  const { run, wasExecuted } = await accepted('thawed');
+  expect(await execute(run, undefined, undefined, { endsAt: Date.now() })).toBe('interrupted');
+  expect(wasExecuted()).toBe(false);
+});
+
 test('a command that ends after the lease of its run has no outcome, as others may have the run by then', async () => {
-  const { run } = await accepted('late', { action: command('sh', '-c', 'kill -9 $$') });
-  const lease = { endsAt: Date.now() };
+  const { run } = await accepted('late', { action: command('sh', '-c', 'sleep 2; kill -9 $$') });
+  const lease = { endsAt: Date.now() + 1000 };
   expect(await execute(run, undefined, undefined, lease)).toBe('interrupted');
   expect((await readLog(store, run.id)).notes).toContain('Attempt 1 was interrupted: lock lost.');
 });
