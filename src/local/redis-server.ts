@@ -2,12 +2,13 @@ import { type ChildProcess, execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { rmSync } from 'node:fs';
 import { mkdir, mkdtemp, open, readFile, realpath } from 'node:fs/promises';
-import { type AddressInfo, connect, createServer } from 'node:net';
+import { connect } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import type { RedisServer } from './find-redis-server.ts';
+import { freePort } from './free-port.ts';
 
 const START_TIMEOUT_MS = 10_000;
 const LOADING_TIMEOUT_MS = 60_000;
@@ -204,15 +205,6 @@ async function placeSocket(dataDir: string): Promise<{ socketPath: string; tempo
   if (fits) return { socketPath };
   const temporaryDir = await mkdtemp(join(tmpdir(), 'orc-'));
   return { socketPath: join(temporaryDir, 'redis.sock'), temporaryDir };
-}
-
-async function freePort(): Promise<number> {
-  const probe = createServer().listen(0, '127.0.0.1');
-  await once(probe, 'listening');
-  const { port } = probe.address() as AddressInfo;
-  probe.close();
-  await once(probe, 'close');
-  return port;
 }
 
 /** Wrapper scripts may stand between us and Redis, hence the whole group. */

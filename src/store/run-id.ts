@@ -23,3 +23,8 @@ export function newRunId(): string {
   latestMs = Math.max(now, latestMs);
   return `run_${uuidv7({ random, msecs: latestMs, seq: sequence })}`;
 }
+
+/** When a run was accepted, which its id says in its first 48 bits (RFC 9562, section 5.7). */
+export function acceptedAtOf(runId: string): Date {
+  return new Date(Number.parseInt(runId.slice('run_'.length).replaceAll('-', '').slice(0, 12), 16));
+}

@@ -1,6 +1,7 @@
 import type { RedisClient } from './connect.ts';
 import type { Keys } from './keys.ts';
 import type { QueueOpener } from './queue.ts';
+import { acceptedAtOf } from './run-id.ts';
 import type { RunIndex } from './run-index.ts';
 
 /** It is some worker's turn this often, in milliseconds. */
@@ -51,7 +52,7 @@ export class RunRetention {
         const { slug, ended, oldest, keepRuns, isFormer } = counted;
         await this.#tidy(slug, counted.oldestOpen);
         // A run ends after it was accepted, so that a younger one cannot be too old.
-        if (ended > keepRuns || (oldest !== undefined && acceptedAt(oldest) < endedBefore)) {
+        if (ended > keepRuns || (oldest !== undefined && acceptedAtOf(oldest).getTime() < endedBefore)) {
           removed += await this.#remove(slug, keepRuns, endedBefore);
         }
         if (isFormer && ended === 0 && counted.oldestOpen.length === 0) await this.#index.forget(slug);
@@ -130,9 +131,4 @@ export class RunRetention {
       return finishedOn ? Number(finishedOn) : undefined;
     });
   }
-}
-
-/** The time in a run's id, in milliseconds since the epoch (RFC 9562, section 5.7). */
-function acceptedAt(runId: string): number {
-  return Number.parseInt(runId.replace('run_', '').replaceAll('-', '').slice(0, 12), 16);
 }

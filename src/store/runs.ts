@@ -19,7 +19,7 @@ import {
   type RunJob,
   type RunJobData,
 } from './queue.ts';
-import { newRunId } from './run-id.ts';
+import { acceptedAtOf, newRunId } from './run-id.ts';
 import type { IndexPart, RunIndex } from './run-index.ts';
 import { type RunStep, toAttempts, toRun } from './run-record.ts';
 
@@ -88,11 +88,6 @@ export interface QueueOverview {
   oldestQueued?: Run;
   /** The longest running first. */
   running: Run[];
-}
-
-/** When a run was accepted, which its id says in its first 48 bits (RFC 9562, section 5.7). */
-function acceptedAtOf(runId: string): Date {
-  return new Date(Number.parseInt(runId.slice('run_'.length).replaceAll('-', '').slice(0, 12), 16));
 }
 
 /**

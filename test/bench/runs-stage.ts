@@ -1,8 +1,7 @@
-import { once } from 'node:events';
-import { type AddressInfo, createServer } from 'node:net';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Action } from '../../src/core/automation.ts';
+import { freePort } from '../../src/local/free-port.ts';
 import { startRedisServer } from '../../src/local/redis-server.ts';
 import type { TriggeredAutomation } from '../../src/store/automations.ts';
 import { connect } from '../../src/store/connect.ts';
@@ -140,13 +139,4 @@ export class Stage {
 /** Asks again and again until the answer is yes. */
 export async function until(condition: () => Promise<boolean>): Promise<void> {
   while (!(await condition())) await sleep(POLL_MS);
-}
-
-export async function freePort(): Promise<number> {
-  const probe = createServer().listen(0, '127.0.0.1');
-  await once(probe, 'listening');
-  const { port } = probe.address() as AddressInfo;
-  probe.close();
-  await once(probe, 'close');
-  return port;
 }

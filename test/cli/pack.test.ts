@@ -1,11 +1,11 @@
 import { execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdirSync, readdirSync, readFileSync } from 'node:fs';
-import { type AddressInfo, createServer } from 'node:net';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { expect, onTestFinished, test } from 'vitest';
+import { freePort } from '../../src/local/free-port.ts';
 import { postTrigger } from '../support/http.ts';
 import { eventually, openFolder } from '../worker/workbench.ts';
 
@@ -65,12 +65,3 @@ test('the packed package, installed in an empty folder, runs with npx orc local'
     JSON.parse(await orc('doctor', '--json')).map(({ state: each }: { state: string }) => each),
   ).not.toContain('problem');
 });
-
-async function freePort(): Promise<number> {
-  const probe = createServer().listen(0, '127.0.0.1');
-  await once(probe, 'listening');
-  const { port } = probe.address() as AddressInfo;
-  probe.close();
-  await once(probe, 'close');
-  return port;
-}

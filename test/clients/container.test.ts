@@ -3,11 +3,12 @@ import { once } from 'node:events';
 import { existsSync } from 'node:fs';
 import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
 import { createServer } from 'node:http';
-import { type AddressInfo, createServer as createTcpServer } from 'node:net';
+import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import { findRedisServer } from '../../src/local/find-redis-server.ts';
+import { freePort } from '../../src/local/free-port.ts';
 import { type RunningRedisServer, startRedisServer } from '../../src/local/redis-server.ts';
 import { postTrigger } from '../support/http.ts';
 import {
@@ -235,13 +236,4 @@ async function childrenOf(pid: number): Promise<{ pid: number; state: string }[]
     const [state = '', parent] = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
     return Number(parent) === pid ? [{ pid: Number.parseInt(stat, 10), state }] : [];
   });
-}
-
-async function freePort(): Promise<number> {
-  const server = createTcpServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address() as AddressInfo;
-  server.close();
-  await once(server, 'close');
-  return port;
 }

@@ -1,10 +1,10 @@
 import { execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
-import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
+import { freePort } from '../../src/local/free-port.ts';
 import { readSite } from '../../src/pages/site.ts';
 import { findDebianProgram } from '../support/debian-program.ts';
 import { type OrcProcess, startApiProcess, startWorkerProcess } from '../support/orc-process.ts';
@@ -120,12 +120,3 @@ describe.runIf(blackbox)('blackbox_exporter', () => {
     });
   });
 });
-
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address() as { port: number };
-  server.close();
-  await once(server, 'close');
-  return port;
-}

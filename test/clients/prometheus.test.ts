@@ -1,11 +1,11 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
-import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import { mintApiKey } from '../../src/core/api-key.ts';
+import { freePort } from '../../src/local/free-port.ts';
 import { findDebianProgram } from '../support/debian-program.ts';
 import { postTrigger } from '../support/http.ts';
 import { type OrcProcess, startApiProcess, startWorkerProcess } from '../support/orc-process.ts';
@@ -124,12 +124,3 @@ describe.runIf(promtool)('promtool', () => {
     expect(code).not.toBe(0);
   });
 });
-
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address() as { port: number };
-  server.close();
-  await once(server, 'close');
-  return port;
-}

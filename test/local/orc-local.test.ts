@@ -1,11 +1,11 @@
 import { execFile } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
-import { type AddressInfo, createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { freePort } from '../../src/local/free-port.ts';
 import { hasCommand, listProcesses, type MachineProcess } from '../support/machine.ts';
 import { type OrcProcess, runOrc, startOrc } from '../support/orc-process.ts';
 
@@ -24,15 +24,6 @@ afterAll(async () => {
   await local.stop('SIGINT');
   await rm(cwd, { recursive: true, force: true });
 });
-
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port: free } = server.address() as AddressInfo;
-  server.close();
-  await once(server, 'close');
-  return free;
-}
 
 async function start(): Promise<OrcProcess> {
   const started = startOrc(['local'], { cwd, env: { PORT: port } });

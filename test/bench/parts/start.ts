@@ -4,10 +4,11 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import autocannon from 'autocannon';
+import { freePort } from '../../../src/local/free-port.ts';
 import type { BenchContext, Part, Row, Table } from '../part.ts';
 import { type BenchProcess, childrenOf, cpuMs, launchOrc, launchScript, rssMb } from '../runs-process.ts';
 import type { ReceiverReady } from '../runs-receiver.ts';
-import { freePort, PAYLOAD, Stage, type Target } from '../runs-stage.ts';
+import { PAYLOAD, Stage, type Target } from '../runs-stage.ts';
 
 /** The package, seen from this file's place in `.bench/test/bench/parts`. */
 const ROOT = fileURLToPath(new URL('../../../../', import.meta.url));
