@@ -1,5 +1,6 @@
 import { ERRORS, type ErrorId } from '../../src/core/errors.ts';
 import type { OpenApiDocument, OpenApiOperation, schemaChecker } from '../support/openapi.ts';
+import { PAGE_TYPES } from './page-types.ts';
 import type { Service } from './target.ts';
 
 /** One answer as it came over the wire. */
@@ -51,17 +52,6 @@ export function parseAnswer(
     end,
   };
 }
-
-/** Pages and files that the document does not describe. */
-const UNDESCRIBED_TYPES: Readonly<Record<string, RegExp>> = {
-  '/': /^text\/(html|markdown); charset=utf-8$/,
-  '/docs': /^text\/(html|markdown); charset=utf-8$/,
-  '/docs/errors.md': /^text\/markdown; charset=utf-8$/,
-  '/assets/page.css': /^text\/css; charset=utf-8$/,
-  '/openapi.json': /^application\/json; charset=utf-8$/,
-  '/llms-full.txt': /^text\/plain; charset=utf-8$/,
-  '/llms.txt': /^text\/plain; charset=utf-8$/,
-};
 
 /** Headers that an answer with this status has to carry (RFC 9110). */
 const REQUIRED_HEADERS: Readonly<Record<number, [name: string, value: RegExp]>> = {
@@ -118,8 +108,8 @@ export class Judge {
 
   #isUndescribed(answer: ReceivedAnswer, request: Question['request']): boolean {
     const path = request && pathOf(request.target);
-    const types = path === undefined ? Object.values(UNDESCRIBED_TYPES) : [UNDESCRIBED_TYPES[path]];
-    return types.some((type) => type?.test(answer.headers.get('content-type') ?? ''));
+    const types = path === undefined ? [...PAGE_TYPES.values()].flat() : (PAGE_TYPES.get(path) ?? []);
+    return types.includes(answer.headers.get('content-type') ?? '');
   }
 
   /** The operations whose answer it may be: an error that any request can meet is documented for each of them. */

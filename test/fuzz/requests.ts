@@ -2,6 +2,7 @@ import { METHODS } from 'node:http';
 import fc from 'fast-check';
 import { mintApiKey } from '../../src/core/api-key.ts';
 import type { OpenApiDocument, OpenApiOperation } from '../support/openapi.ts';
+import { PAGE_TYPES } from './page-types.ts';
 import { SERVICES, type Service, type Target } from './target.ts';
 
 /** What is sent over a connection, and what is known of it. */
@@ -150,9 +151,6 @@ function chunkFrame(length: number, error: ChunkError | undefined): [sizeLine: s
   return [(error && sizes[error]) ?? size, error === 'end' ? '' : CRLF];
 }
 
-/** Pages and files of the service that are not in the document. */
-const UNDESCRIBED_PATHS = ['/', '/docs', '/docs/errors.md', '/assets/page.css', '/openapi.json', '/llms.txt'];
-
 /** Requests as the document describes them: mostly in order, with every part at times being something else. */
 function requests(target: Target): fc.Arbitrary<Request> {
   const described = Object.entries(target.document.paths).flatMap(([path, operations]) =>
@@ -162,7 +160,7 @@ function requests(target: Target): fc.Arbitrary<Request> {
     })),
   );
   const undescribed = fc
-    .tuple(fc.constantFrom(...UNDESCRIBED_PATHS, '/favicon.ico', '/nothing/here'), headerSets([]))
+    .tuple(fc.constantFrom(...PAGE_TYPES.keys(), '/favicon.ico', '/nothing/here'), headerSets([]))
     .map(([path, headers]): Request => emptyRequest('GET', path, headers));
   return fc.oneof(...described, { weight: 1, arbitrary: undescribed });
 }
