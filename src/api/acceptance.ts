@@ -3,7 +3,7 @@ import type { RateLimit } from '../core/automation.ts';
 import { withDeadline } from '../core/deadline.ts';
 import { ApiError, UNCONFIRMED_MESSAGE } from '../core/errors.ts';
 import type { RunStatus } from '../core/run.ts';
-import type { Authentication, TriggeredAutomation } from '../store/automations.ts';
+import type { Authentication, ConfirmedKey, TriggeredAutomation } from '../store/automations.ts';
 import { type IdempotencyRecord, type IdempotentRequest, idempotentRequest } from '../store/idempotency.ts';
 import { QueueUnavailableError } from '../store/queue.ts';
 import type { RateDecision } from '../store/rate-limiter.ts';
@@ -67,6 +67,29 @@ export class Acceptance {
     return this.#ask(() => this.#store.automations.authenticate(slug, apiKey), deadline);
   }
 
+  /** What a key is expected to open, when a request with it may be accepted in one step: {@link acceptExpected}. */
+  expected(slug: string, apiKey: string): ConfirmedKey | undefined {
+    if (this.#health.latest.status === 'unavailable' || this.#isNearLimit()) return undefined;
+    return this.#store.automations.expected(slug, apiKey);
+  }
+
+  /**
+   * Authenticates a request without idempotency key and makes its run, both in one question and both or neither.
+   *
+   * @returns undefined when the key does not open what was expected; {@link authenticate} then says what it does
+   */
+  async acceptExpected(
+    expected: ConfirmedKey,
+    request: Omit<TriggerRequest, 'idempotencyKey'>,
+    deadline: number,
+  ): Promise<Accepted | undefined> {
+    const run = { id: newRunId(), ...request };
+    const isAccepted = await this.#confirm(this.#store.runs.acceptExpected(expected, run), deadline);
+    if (isAccepted) return this.#queued(run.id);
+    this.#store.automations.forget(expected.automation.slug);
+    return undefined;
+  }
+
   /** Refuses a request whose automation has used up its rate, before its body is looked at. Counts nothing. */
   async checkRate({ id, rate }: TriggeredAutomation, deadline: number): Promise<void> {
     if (!rate) return;
@@ -127,15 +150,22 @@ export class Acceptance {
     await this.#checkCapacity(deadline);
     const { rate } = automation;
     const decision = rate && (await this.#takeRate(automation.id, rate, deadline));
+    await this.#confirm(this.#store.runs.accept(automation, run), deadline);
+    return this.#queued(run.id, rate && decision && rateHeaders(rate, decision));
+  }
+
+  async #confirm<T>(enqueueing: Promise<T>, deadline: number): Promise<T> {
     try {
-      await withDeadline(this.#store.runs.accept(automation, run), deadline - Date.now());
+      return await withDeadline(enqueueing, deadline - Date.now());
     } catch (cause) {
       if (cause instanceof QueueUnavailableError) throw new ApiError('queue_unavailable', { cause });
       throw new ApiError('queue_unavailable', { cause, message: UNCONFIRMED_MESSAGE, isUnconfirmed: true });
     }
+  }
+
+  #queued(runId: string, headers: Record<string, string> = {}): Accepted {
     this.#accepted.latest += 1;
-    const headers = rate && decision ? rateHeaders(rate, decision) : {};
-    return { runId: run.id, status: 'queued', headers, isReplay: false };
+    return { runId, status: 'queued', headers, isReplay: false };
   }
 
   async #replay(known: IdempotencyRecord, request: IdempotentRequest, deadline: number): Promise<Accepted> {
@@ -153,20 +183,25 @@ export class Acceptance {
     return decision;
   }
 
-  /**
-   * Counts exactly only near the limit; below it, the latest sample plus what was accepted since is enough. A sample
-   * may have been taken before runs that were accepted while it was on its way, so that those count on.
-   */
+  /** Counts exactly only near the limit. */
   async #checkCapacity(deadline: number): Promise<void> {
+    if (!this.#isNearLimit()) return;
+    const exact = await this.#ask(() => this.#store.runs.countQueued(), deadline);
+    if (exact >= this.#limits.maxQueuedRuns) throw new ApiError('queue_full');
+  }
+
+  /**
+   * Whether the latest sample plus what was accepted since reaches the limit. A sample may have been taken before runs
+   * that were accepted while it was on its way, so that those count on.
+   */
+  #isNearLimit(): boolean {
     const { checkedAt, queuedRuns } = this.#health.latest;
     if (checkedAt !== this.#countedSample) {
       this.#countedSample = checkedAt;
       this.#accepted = { latest: 0, before: this.#accepted.latest };
     }
     const { latest, before } = this.#accepted;
-    if (queuedRuns + latest + before < this.#limits.maxQueuedRuns) return;
-    const exact = await this.#ask(() => this.#store.runs.countQueued(), deadline);
-    if (exact >= this.#limits.maxQueuedRuns) throw new ApiError('queue_full');
+    return queuedRuns + latest + before >= this.#limits.maxQueuedRuns;
   }
 
   /** Asks Redis something that changes nothing, unless it is known to be away. */

@@ -1,5 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import type { Result } from 'ioredis';
+import { LruMap } from 'toad-cache';
 import { v7 as uuidv7 } from 'uuid';
 import { HASH_OF_NO_KEY, hashApiKey, mintApiKey, verifyApiKey } from '../core/api-key.ts';
 import {
@@ -27,6 +28,13 @@ export type Authentication =
   | { status: 'authenticated'; automation: TriggeredAutomation }
   | { status: 'rejected' }
   | { status: 'disabled' };
+
+/** What Redis said when it last confirmed the current key of an automation, which may have changed since. */
+export interface ConfirmedKey {
+  keyHash: string;
+  /** One without a lane and without a rate. */
+  automation: TriggeredAutomation;
+}
 
 /** What a worker needs to know of an automation whose run it is about to execute. */
 export type ExecutableAutomation = Automation & { signingSecret?: string };
@@ -90,13 +98,20 @@ declare module 'ioredis' {
   }
 }
 
+/** Automations whose keys are remembered at the same time; the ones not triggered for longest are forgotten first. */
+const MAX_CONFIRMED = 1000;
+
 /** Reads of many automations go to Redis in batches of this size. */
 const LIST_BATCH = 500;
 
-/** Automations and the hashes of their keys, in Redis and nowhere else: every change counts from the next request on. */
+/**
+ * Automations and the hashes of their keys. What Redis holds decides, and nothing else: every change counts from the next
+ * request on.
+ */
 export class AutomationStore {
   readonly #redis: RedisClient;
   readonly #keys: Keys;
+  readonly #confirmed = new LruMap<ConfirmedKey>(MAX_CONFIRMED);
 
   constructor(redis: RedisClient, keys: Keys) {
     this.#redis = redis;
@@ -232,16 +247,30 @@ export class AutomationStore {
     };
     if (!verifyApiKey(apiKey, stored, Date.now()) || !id) return { status: 'rejected' };
     if (enabled !== '1') return { status: 'disabled' };
-    return {
-      status: 'authenticated',
-      automation: {
-        id,
-        slug,
-        attempts: Number(attempts),
-        hasLane: Boolean(concurrency),
-        ...(rate && { rate: decodeRate(rate) }),
-      },
+    const automation: TriggeredAutomation = {
+      id,
+      slug,
+      attempts: Number(attempts),
+      hasLane: Boolean(concurrency),
+      ...(rate && { rate: decodeRate(rate) }),
     };
+    if (!concurrency && !rate) this.#confirmed.set(slug, { keyHash: stored.currentHash, automation });
+    return { status: 'authenticated', automation };
+  }
+
+  /**
+   * What a key is expected to open, from memory and so to be confirmed: nothing is expected of a key that is not known to
+   * be the current one, nor of an automation with a lane or a rate. It is as much work whether the slug is known or not.
+   */
+  expected(slug: string, apiKey: string): ConfirmedKey | undefined {
+    const known = this.#confirmed.get(slug);
+    const isKnown = verifyApiKey(apiKey, { currentHash: known?.keyHash ?? HASH_OF_NO_KEY }, Date.now());
+    return isKnown ? known : undefined;
+  }
+
+  /** Expects nothing more of an automation of which something else was expected than is so. */
+  forget(slug: string): void {
+    this.#confirmed.delete(slug);
   }
 }
 

@@ -6,9 +6,11 @@ import {
   type RunAttemptRecord,
   type RunStatus,
 } from '../core/run.ts';
-import type { TriggeredAutomation } from './automations.ts';
+import type { ConfirmedKey, TriggeredAutomation } from './automations.ts';
 import type { RedisClient } from './connect.ts';
+import { guardedAccept } from './guarded-accept.ts';
 import type { IdempotencyStore, IdempotentRequest } from './idempotency.ts';
+import type { Keys } from './keys.ts';
 import { PARKED_MS, type RunLanes } from './lanes.ts';
 import {
   BACKOFF_TYPE,
@@ -96,6 +98,7 @@ export interface QueueOverview {
  */
 export class RunQueue {
   readonly #redis: RedisClient;
+  readonly #keys: Keys;
   readonly #queue: QueueOpener;
   readonly #lanes: RunLanes;
   readonly #idempotency: IdempotencyStore;
@@ -104,10 +107,12 @@ export class RunQueue {
 
   constructor(
     redis: RedisClient,
+    keys: Keys,
     queue: QueueOpener,
     parts: { lanes: RunLanes; idempotency: IdempotencyStore; index: RunIndex },
   ) {
     this.#redis = redis;
+    this.#keys = keys;
     this.#queue = queue;
     this.#lanes = parts.lanes;
     this.#idempotency = parts.idempotency;
@@ -123,23 +128,8 @@ export class RunQueue {
     const queue = await this.#queue.open();
     const backend = queue.getBackend();
     const { id: automationId, slug, hasLane } = automation;
-    const { id: runId, payload, requestId, traceparent, idempotency, retryOf } = run;
-    const data: RunJobData = {
-      format: JOB_FORMAT,
-      automationId,
-      payload,
-      requestId,
-      ...(traceparent !== undefined && { traceparent }),
-      ...(idempotency && { idempotency: idempotency.keyHash }),
-      ...(hasLane && { inLane: true }),
-      ...(retryOf !== undefined && { retryOf }),
-    };
-    const job = {
-      ...this.#template(queue, automation),
-      name: slug,
-      data: JSON.stringify(data),
-      timestamp: Date.now(),
-    };
+    const { id: runId, idempotency } = run;
+    const job = this.#job(queue, automation, run);
     const owner = { automationId, slug };
     const client = await backend.client;
     if (!hasLane && !idempotency) {
@@ -163,6 +153,46 @@ export class RunQueue {
     else if (failure) throw failure;
     // The run is accepted; if this fails, it starts when a worker tidies up.
     if (hasLane) await this.#lanes.release(owner).catch(() => undefined);
+  }
+
+  /**
+   * Enqueues a run in one round trip, if its key and its automation are still what is expected.
+   *
+   * @returns false when they are not, and nothing was enqueued
+   * @throws as {@link accept} does
+   */
+  async acceptExpected(expected: ConfirmedKey, run: NewRun): Promise<boolean> {
+    const queue = await this.#queue.open();
+    const guarded = guardedAccept(this.#redis, this.#keys, expected, {
+      id: run.id,
+      jobKey: queue.toKey(run.id),
+    });
+    const job = this.#job(queue, expected.automation, run);
+    const added = queue.getBackend().addJobToTransaction(guarded, job, run.id);
+    const reply: string | null = await added.catch((error: Error) => {
+      throw refusalOf(error);
+    });
+    return reply !== null;
+  }
+
+  #job(queue: BullQueue, automation: TriggeredAutomation, run: NewRun): JobJson {
+    const { payload, requestId, traceparent, idempotency, retryOf } = run;
+    const data: RunJobData = {
+      format: JOB_FORMAT,
+      automationId: automation.id,
+      payload,
+      requestId,
+      ...(traceparent !== undefined && { traceparent }),
+      ...(idempotency && { idempotency: idempotency.keyHash }),
+      ...(automation.hasLane && { inLane: true }),
+      ...(retryOf !== undefined && { retryOf }),
+    };
+    return {
+      ...this.#template(queue, automation),
+      name: automation.slug,
+      data: JSON.stringify(data),
+      timestamp: Date.now(),
+    };
   }
 
   /** What BullMQ makes of the options of a run, which are the same for many. */

@@ -46,7 +46,7 @@ export function createStore(redis: RedisClient, prefix: string, onError: (error:
     keys,
     automations: new AutomationStore(redis, keys),
     queue,
-    runs: new RunQueue(redis, queue, { lanes, idempotency, index }),
+    runs: new RunQueue(redis, keys, queue, { lanes, idempotency, index }),
     index,
     retention: new RunRetention(redis, keys, queue, index),
     idempotency,

@@ -40,8 +40,8 @@ export const apiKeyPlugin = fastifyPlugin(
     });
 
     app.addHook('preHandler', async (request) => {
-      const { slug } = request.params as { slug: string };
-      request.acceptBy = acceptance.deadline();
+      const slug = slugOf(request);
+      request.acceptBy ||= acceptance.deadline();
       const result = await acceptance.authenticate(slug, apiKeyOf(request), request.acceptBy);
       if (result.status === 'rejected') throw refusal(request, 'invalid_api_key');
       request.automationSlug = slug;
@@ -52,6 +52,12 @@ export const apiKeyPlugin = fastifyPlugin(
   { name: 'api-key', fastify: '5.x', dependencies: ['request-context'] },
 );
 
-function apiKeyOf(request: FastifyRequest): string {
+/** The header `x-api-key`, once it is known to be there. */
+export function apiKeyOf(request: FastifyRequest): string {
   return String(request.headers['x-api-key']);
+}
+
+/** The parameter `slug`, of which nothing is known. */
+export function slugOf(request: FastifyRequest): string {
+  return (request.params as { slug: string }).slug;
 }

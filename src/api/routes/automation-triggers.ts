@@ -1,9 +1,9 @@
-import type { FastifyInstance, FastifyRequest } from 'fastify';
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { ApiError } from '../../core/errors.ts';
 import type { Metrics } from '../../ops/metrics.ts';
 import type { Tracing } from '../../ops/tracing.ts';
-import type { Acceptance } from '../acceptance.ts';
-import { apiKeyPlugin } from '../plugins/api-key.ts';
+import type { Acceptance, Accepted, TriggerRequest } from '../acceptance.ts';
+import { apiKeyOf, apiKeyPlugin, slugOf } from '../plugins/api-key.ts';
 import { payloadPlugin, triggerPayload } from '../plugins/payload.ts';
 import {
   ACCEPTED_HEADERS,
@@ -36,7 +36,50 @@ export async function automationTriggersRoute(
   app: FastifyInstance,
   { acceptance, metrics, tracing }: AutomationTriggersOptions,
 ) {
+  /** @throws ApiError that says what is wrong with the body */
+  const triggerRequestOf = (request: FastifyRequest): TriggerRequest => {
+    const traceparent = tracing?.traceparentOf(request) ?? traceparentOf(request);
+    return {
+      payload: triggerPayload(request),
+      requestId: request.id,
+      ...(traceparent !== undefined && { traceparent }),
+    };
+  };
+
+  /** Accepts a request in one step where all of it is expected to be in order. Throws nothing that the key precedes. */
+  const acceptExpected = async (request: FastifyRequest): Promise<Accepted | undefined> => {
+    if (request.headers['idempotency-key'] !== undefined) return undefined;
+    const expected = acceptance.expected(slugOf(request), apiKeyOf(request));
+    if (!expected) return undefined;
+    let trigger: TriggerRequest;
+    try {
+      trigger = triggerRequestOf(request);
+    } catch {
+      return undefined;
+    }
+    request.acceptBy = acceptance.deadline();
+    return acceptance.acceptExpected(expected, trigger, request.acceptBy);
+  };
+
+  const answer = (
+    request: FastifyRequest,
+    reply: FastifyReply,
+    { headers, isReplay, ...run }: Accepted,
+  ): FastifyReply => {
+    request.runId = run.runId;
+    if (isReplay) metrics?.requestReplayed();
+    else metrics?.runAccepted(slugOf(request), reply.elapsedTime / 1000);
+    return reply.code(202).header('cache-control', 'no-store').headers(headers).send(run);
+  };
+
   await app.register(payloadPlugin);
+  // Most requests end here. Of any other nothing has been done yet, and it goes on to the check of its key.
+  app.addHook('preHandler', async (request, reply) => {
+    const accepted = await acceptExpected(request);
+    if (!accepted) return;
+    request.automationSlug = slugOf(request);
+    return answer(request, reply, accepted);
+  });
   await app.register(apiKeyPlugin, { acceptance });
 
   app.route({
@@ -86,22 +129,12 @@ export async function automationTriggersRoute(
       const idempotencyKey = idempotencyKeyOf(request);
       // Whoever repeats a request to learn how its run stands is not limited for it; that is seen further on.
       if (idempotencyKey === undefined) await acceptance.checkRate(automation, acceptBy);
-      const payload = triggerPayload(request);
-      const traceparent = tracing?.traceparentOf(request) ?? traceparentOf(request);
-      const { headers, isReplay, ...run } = await acceptance.accept(
+      const accepted = await acceptance.accept(
         automation,
-        {
-          payload,
-          requestId: request.id,
-          ...(traceparent !== undefined && { traceparent }),
-          ...(idempotencyKey !== undefined && { idempotencyKey }),
-        },
+        { ...triggerRequestOf(request), ...(idempotencyKey !== undefined && { idempotencyKey }) },
         acceptBy,
       );
-      request.runId = run.runId;
-      if (isReplay) metrics?.requestReplayed();
-      else metrics?.runAccepted(automation.slug, reply.elapsedTime / 1000);
-      return reply.code(202).header('cache-control', 'no-store').headers(headers).send(run);
+      return answer(request, reply, accepted);
     },
   });
 }
