@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs';
-import { type Static, Type } from '@sinclair/typebox';
-import { envSchema } from 'env-schema';
+import { type Static, type TSchema, Type } from '@sinclair/typebox';
+import { Errors } from '@sinclair/typebox/errors';
 import { MAX_TIMEOUT_MS } from './core/automation.ts';
 import { isLoopback } from './core/loopback.ts';
 import { parseRedisUrl, RedisUrlError } from './core/redis-url.ts';
@@ -146,6 +146,9 @@ export const ConfigSchema = Type.Object({
 
 export type Config = Readonly<Omit<Static<typeof ConfigSchema>, 'ORC_VERSION'> & { version: string }>;
 
+/** Decimal, as people write numbers into environments. */
+const NUMBER = /^-?\d+(\.\d+)?$/;
+
 /** The environment is wrong; the message lists every problem, and no value. */
 export class ConfigError extends Error {
   override name = 'ConfigError';
@@ -157,45 +160,53 @@ export class ConfigError extends Error {
  * @throws ConfigError naming every variable that is wrong and what is expected of it
  */
 export function readConfig(env: NodeJS.ProcessEnv = process.env): Config {
-  // A variable that is set to nothing, as compose files and CI systems do, counts as not set.
-  const data = Object.fromEntries(
-    Object.keys(ConfigSchema.properties).flatMap((name) => (env[name] ? [[name, env[name]]] : [])),
-  );
-  let problems: ValidationProblem[] = [];
-  let values: Static<typeof ConfigSchema> | undefined;
-  try {
-    values = envSchema({ schema: structuredClone(ConfigSchema), data, env: false });
-  } catch (error) {
-    if (!(error instanceof Error && 'errors' in error)) throw error;
-    problems = error.errors as ValidationProblem[];
+  const values = valuesOf(env);
+  const problems = new Map<string, string>();
+  for (const { path, schema } of Errors(ConfigSchema, values)) {
+    problems.set(path.slice(1), expectationOf(schema));
   }
-  const redisUrlProblem = problemOfRedisUrl(data['REDIS_URL']);
-  if (redisUrlProblem) problems = [...problems, redisUrlProblem];
-  const opsTokenProblem = values && problemOfOpsToken(values);
-  if (opsTokenProblem) problems = [...problems, opsTokenProblem];
-  if (!values || problems.length > 0) throw new ConfigError(describeProblems(problems));
+  const redisUrlProblem = problemOfRedisUrl(values.REDIS_URL);
+  if (redisUrlProblem) problems.set('REDIS_URL', redisUrlProblem);
+  if (lacksOpsToken(values)) problems.set('OPS_TOKEN', 'is missing');
+  if (problems.size > 0) throw new ConfigError(describeProblems(problems));
   const { ORC_VERSION, ...config } = values;
   return Object.freeze({ ...config, version: ORC_VERSION ?? packageVersion() });
 }
 
-function problemOfRedisUrl(url: string | undefined): ValidationProblem | undefined {
+/** The environment's values, numbers as numbers, and defaults; of the right types only if there is nothing wrong with it. */
+function valuesOf(env: NodeJS.ProcessEnv): Static<typeof ConfigSchema> {
+  const values: Record<string, unknown> = {};
+  for (const [name, schema] of Object.entries<TSchema>(ConfigSchema.properties)) {
+    // A variable that is set to nothing, as compose files and CI systems do, counts as not set.
+    const text = env[name] || undefined;
+    const isNumber = schema['type'] === 'integer' || schema['type'] === 'number';
+    const value = isNumber && text !== undefined && NUMBER.test(text) ? Number(text) : text;
+    if (value !== undefined || 'default' in schema) values[name] = value ?? schema['default'];
+  }
+  return values as Static<typeof ConfigSchema>;
+}
+
+/** What a value has to be, where words can say it, and not only the description of its variable. */
+function expectationOf({ type, minimum, exclusiveMinimum, maximum }: TSchema): string {
+  if (type !== 'integer' && type !== 'number') return 'is not usable';
+  const least = exclusiveMinimum === undefined ? `of at least ${minimum}` : `above ${exclusiveMinimum}`;
+  const most = maximum === undefined ? '' : ` and at most ${maximum}`;
+  return `must be ${type === 'integer' ? 'an integer' : 'a number'} ${least}${most}`;
+}
+
+function problemOfRedisUrl(url: string | undefined): string | undefined {
   if (url === undefined) return undefined;
   try {
     parseRedisUrl(url);
     return undefined;
   } catch (error) {
     if (!(error instanceof RedisUrlError)) throw error;
-    return { instancePath: '/REDIS_URL', keyword: 'url', message: error.message };
+    return error.message;
   }
 }
 
-function problemOfOpsToken({
-  OPS_QUEUES,
-  OPS_HOST,
-  OPS_TOKEN,
-}: Static<typeof ConfigSchema>): ValidationProblem | undefined {
-  if (OPS_QUEUES === 'off' || OPS_TOKEN !== undefined || isLoopback(OPS_HOST)) return undefined;
-  return { instancePath: '/OPS_TOKEN', keyword: 'missing', message: 'is missing' };
+function lacksOpsToken({ OPS_QUEUES, OPS_HOST, OPS_TOKEN }: Static<typeof ConfigSchema>): boolean {
+  return OPS_QUEUES !== 'off' && OPS_TOKEN === undefined && !isLoopback(OPS_HOST);
 }
 
 /** The process's environment, for those who hand parts of it to child processes. */
@@ -203,22 +214,13 @@ export function processEnvironment(): Readonly<NodeJS.ProcessEnv> {
   return process.env;
 }
 
-interface ValidationProblem {
-  instancePath: string;
-  keyword: string;
-  message?: string;
-}
-
-/** One line a variable: what is wrong where words can say it (not a pattern), and what the variable is for. */
-function describeProblems(problems: ValidationProblem[]): string {
-  const lines = new Map<string, string>();
-  for (const { instancePath, keyword, message } of problems) {
-    const name = instancePath.slice(1);
-    const isReadable = !['pattern', 'const', 'anyOf'].includes(keyword);
-    const properties: Record<string, { description?: string }> = ConfigSchema.properties;
-    lines.set(name, `  ${name} ${isReadable ? message : 'is not usable'}: ${properties[name]?.description}.`);
-  }
-  return `The environment has ${lines.size === 1 ? 'a problem' : `${lines.size} problems`}:\n${[...lines.values()].join('\n')}`;
+/** One line a variable: what is wrong with it, and what it is for. */
+function describeProblems(problems: ReadonlyMap<string, string>): string {
+  const properties: Record<string, { description?: string }> = ConfigSchema.properties;
+  const lines = [...problems].map(
+    ([name, problem]) => `  ${name} ${problem}: ${properties[name]?.description}.`,
+  );
+  return `The environment has ${lines.length === 1 ? 'a problem' : `${lines.length} problems`}:\n${lines.join('\n')}`;
 }
 
 let cachedVersion: string | undefined;

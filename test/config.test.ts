@@ -112,10 +112,14 @@ test('all problems are in one message, each with what is expected, and none with
 });
 
 test.each([
-  ['PORT', '-1', 'must be >= 0'],
-  ['PORT', '3000.5', 'must be integer'],
+  ['PORT', '-1', 'must be an integer of at least 0 and at most 65535: Port'],
+  ['PORT', '3000.5', 'must be an integer of'],
+  ['PORT', '0x10', 'must be an integer of'],
+  ['PORT', '3000 ', 'must be an integer of'],
   ['PORT', '', ''],
-  ['RUN_TIMEOUT_MS', '604800001', 'must be <= 604800000'],
+  ['MAX_QUEUED_RUNS', '0', 'must be an integer of at least 1: Runs'],
+  ['RUN_RETENTION_DAYS', '0', 'must be a number above 0 and at most 365: Days'],
+  ['RUN_TIMEOUT_MS', '604800001', 'must be an integer of at least 100 and at most 604800000'],
   ['LOG_LEVEL', 'INFO', 'is not usable: `trace`, `debug`'],
   ['REDIS_URL', 'localhost:6379', 'is not usable: `redis://`'],
   ['REDIS_URL', 'redis://s3cret@localhost', 'has a user without a password'],

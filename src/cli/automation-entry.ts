@@ -1,5 +1,5 @@
 import { type Static, Type } from '@sinclair/typebox';
-import { Value } from '@sinclair/typebox/value';
+import { Errors } from '@sinclair/typebox/errors';
 import { closest, distance } from 'fastest-levenshtein';
 import {
   type Action,
@@ -124,7 +124,7 @@ export function problemsOfEntry(entry: unknown): EntryProblem[] {
     return [{ path: [], field: undefined, problem: 'is a map with a command or a url' }];
   }
   const found = new Map<string, EntryProblem>();
-  for (const { path, value } of Value.Errors(AutomationEntrySchema, entry)) {
+  for (const { path, value } of Errors(AutomationEntrySchema, entry)) {
     if (!found.has(path)) found.set(path, problemAt(path, value));
   }
   // TypeBox stops at the first name that is wrong.

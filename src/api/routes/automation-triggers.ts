@@ -121,8 +121,6 @@ export async function automationTriggersRoute(
         ),
       },
     },
-    // The slug and the body are judged after the key, by the plugins above; the schemas describe them.
-    validatorCompiler: () => () => true,
     handler: async (request, reply) => {
       const { automation, acceptBy } = request;
       if (!automation) throw new ApiError('internal_error', { cause: new Error('not authenticated') });
