@@ -80,6 +80,31 @@ export class Faults {
     await this.#expectHealth(200);
   }
 
+  /** Gives Redis back what it held some seconds ago, as a backup does. */
+  async restoreRedis(): Promise<void> {
+    await this.#stage.connected();
+    const { redis, store, history, observer } = this.#stage;
+    await store.redis.config('SET', 'auto-aof-rewrite-percentage', 0);
+    while (/aof_rewrite_in_progress:1/.test(await store.redis.info('persistence'))) {
+      await this.pause(POLL_MS, POLL_MS);
+    }
+    const restore = { takenAt: Date.now(), restoredAt: Number.POSITIVE_INFINITY };
+    await redis.backUp();
+    await this.pause(200, 3000);
+    const end = this.#begin('Redis restored', [], ['accepting', 'executing']);
+    await redis.kill();
+    history.restores.push(restore);
+    try {
+      await redis.restore();
+    } finally {
+      await redis.start();
+      restore.restoredAt = Date.now();
+      end();
+    }
+    await this.#stage.connected();
+    await observer.restored();
+  }
+
   /** Kills an API process, or now and then all of them. */
   async killApi(): Promise<void> {
     const { apis } = this.#stage;

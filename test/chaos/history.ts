@@ -1,7 +1,11 @@
 import type { OnWorkerLoss } from '../../src/core/automation.ts';
 import type { Run, RunStatus } from '../../src/core/run.ts';
+import { acceptedAtOf } from '../../src/store/run-id.ts';
 
 /** All times in here are milliseconds since the epoch. */
+
+/** An end that is older than this is written, in milliseconds. */
+const WRITTEN_MS = 2000;
 
 /** How a request ended, as far as its sender can know. */
 export type Answer =
@@ -72,6 +76,7 @@ export const FAULT_KINDS = [
   'Redis killed',
   'Redis frozen',
   'Redis full',
+  'Redis restored',
   'API killed',
   'worker killed',
   'worker frozen',
@@ -92,6 +97,14 @@ export interface Fault {
   endedAt?: number;
   /** From its end until the work went on, in milliseconds; missing when another fault came first. */
   recoveryMs: Partial<Record<Work, number>>;
+}
+
+/** What happened between the two is undone: Redis was given back a backup that is older. */
+export interface Restore {
+  /** When copying it began. */
+  takenAt: number;
+  /** When Redis was up again; infinite until then. */
+  restoredAt: number;
 }
 
 export interface TerminalState {
@@ -116,6 +129,7 @@ export class History {
   readonly deliveries: Mark[] = [];
   readonly attempts = new Map<string, AttemptRecord[]>();
   readonly faults: Fault[] = [];
+  readonly restores: Restore[] = [];
   readonly incidents: Incident[] = [];
   /** How each run ended when that was first read. */
   readonly terminal = new Map<string, TerminalState>();
@@ -179,6 +193,18 @@ export class History {
   faultEnded(fault: Fault, awaited: Work[]): void {
     fault.endedAt = Date.now();
     this.#awaited.set(fault, new Set(awaited));
+  }
+
+  /**
+   * Whether a restore may have undone something of a run.
+   *
+   * @param endedAt missing when it has not ended, or is gone
+   */
+  isUndone(runId: string, endedAt = Number.POSITIVE_INFINITY): boolean {
+    return this.restores.some(
+      ({ takenAt, restoredAt }) =>
+        acceptedAtOf(runId).getTime() < restoredAt && endedAt > takenAt - WRITTEN_MS,
+    );
   }
 
   /** Faults from which the service, or the process that was hit, has not recovered. */

@@ -71,7 +71,8 @@ export class Observer {
    * @param readAt when reading it began: a read that began before the end was known may be late
    */
   note(run: Run, readAt: number): void {
-    const before = this.#history.terminal.get(run.id);
+    const known = this.#history.terminal.get(run.id);
+    const before = known && this.#history.isUndone(run.id, known.endedAt) ? undefined : known;
     const now = stateOf(run);
     if (before) {
       const isSame = JSON.stringify(before) === JSON.stringify(now);
@@ -81,6 +82,19 @@ export class Observer {
       this.#history.terminal.set(run.id, now);
       this.#knownAt.set(run.id, performance.now());
       this.#ended.push(run.id);
+    }
+  }
+
+  /** Forgets what a restore has undone, and follows again what is left of it. */
+  async restored(): Promise<void> {
+    const undone = [...this.#history.terminal].filter(([runId, { endedAt }]) =>
+      this.#history.isUndone(runId, endedAt),
+    );
+    for (const [runId] of undone) this.#history.terminal.delete(runId);
+    for (const runId of [...this.#open.keys(), ...undone.map(([id]) => id)]) {
+      const run = await this.#store.runs.get(runId);
+      if (run) this.follow(runId, run.automation);
+      else this.#open.delete(runId);
     }
   }
 

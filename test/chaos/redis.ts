@@ -1,3 +1,5 @@
+import { cp, rm } from 'node:fs/promises';
+import { join } from 'node:path';
 import type { RedisServer } from '../../src/local/find-redis-server.ts';
 import { type RunningRedisServer, startRedisServer } from '../../src/local/redis-server.ts';
 
@@ -36,6 +38,26 @@ export class BreakableRedis {
     this.#signal('SIGKILL');
     await this.#running?.exited;
     this.#running = undefined;
+  }
+
+  /** Copies its AOF, which it must not rewrite meanwhile, in place of the copy before. */
+  async backUp(): Promise<void> {
+    await rm(this.#backup, { recursive: true, force: true });
+    await cp(this.#appendOnly, this.#backup, { recursive: true });
+  }
+
+  /** Brings back what {@link backUp} has copied, while it is killed. */
+  async restore(): Promise<void> {
+    await rm(this.#appendOnly, { recursive: true, force: true });
+    await cp(this.#backup, this.#appendOnly, { recursive: true });
+  }
+
+  get #appendOnly(): string {
+    return join(this.#dataDir, 'appendonlydir');
+  }
+
+  get #backup(): string {
+    return `${this.#dataDir}-backup`;
   }
 
   /** Lets it accept connections and answer nothing. */

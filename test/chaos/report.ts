@@ -21,7 +21,7 @@ export function scenarioReport(history: History, scenario: string): string[] {
 /** The table at the end. */
 export function summary(history: History, verdict: Verdict, minutes: number): string[] {
   const { operations, faults } = history;
-  const { violations, duplicates, executions, uncertainRuns, givenUp } = verdict;
+  const { violations, duplicates, executions, uncertainRuns, lostByRestore, givenUp } = verdict;
   const promised = new Set(operations.flatMap((operation) => promisedRun(operation) ?? []));
   const statuses = new Map<string, number>();
   for (const { status } of history.terminal.values()) count(statuses, status);
@@ -35,6 +35,7 @@ export function summary(history: History, verdict: Verdict, minutes: number): st
     ['kills', tallyText(faultTally(faults.filter(({ kind }) => kind.endsWith('killed'))))],
     ['other faults', tallyText(faultTally(faults.filter(({ kind }) => !kind.endsWith('killed'))))],
     ['lost', `${of('lost', 'never executed')}`],
+    ['undone by a restore', `${lostByRestore} runs lost that were accepted after the backup`],
     ['stuck', `${of('stuck', 'not recovered')}`],
     ['enqueued twice', `${of('enqueued twice', 'one key, several runs', 'refused, yet enqueued')}`],
     ['executions', `${executions}; ${uncertainRuns} of runs whose senders heard nothing`],

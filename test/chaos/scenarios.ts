@@ -57,6 +57,12 @@ export const SCENARIOS: readonly Scenario[] = [
     isSlow: false,
   },
   {
+    name: 'Redis restored from a backup',
+    pauseMs: [500, 2500],
+    fault: (faults) => faults.restoreRedis(),
+    isSlow: true,
+  },
+  {
     name: 'APIs killed',
     pauseMs: [200, 2000],
     fault: (faults) => faults.killApi(),

@@ -1,4 +1,5 @@
-import { expect, test } from 'vitest';
+import { v7 as uuidv7 } from 'uuid';
+import { describe, expect, test } from 'vitest';
 import type { Run } from '../../src/core/run.ts';
 import { type Answer, type ChaosAutomation, History, type Mark } from './history.ts';
 import { type Evidence, judge } from './verdict.ts';
@@ -177,4 +178,46 @@ test('an answer that no fault explains is found', () => {
   const { send, kinds } = evidence();
   send({ kind: 'unexpected', statusCode: 500, body: '{}' });
   expect(kinds()).toEqual(['unexpected answer']);
+});
+
+describe('a restore of Redis', () => {
+  const takenAt = Date.now() - 60_000;
+  const restoredAt = takenAt + 10_000;
+  const runIdOf = (acceptedAt: number) => `run_${uuidv7({ msecs: acceptedAt })}`;
+
+  /** A run that is accepted at a time, as seen after the restore. */
+  function restored(acceptedAt: number, changes: Partial<ChaosAutomation> = {}) {
+    const all = evidence(changes);
+    all.history.restores.push({ takenAt, restoredAt });
+    const runId = runIdOf(acceptedAt);
+    const { request } = all.send(accepted(runId));
+    request.sentAt = acceptedAt - 1;
+    request.answeredAt = acceptedAt + 1;
+    return { ...all, runId, request };
+  }
+
+  test.each([
+    ['before the backup', takenAt - 1000, ['lost']],
+    ['between backup and restore', takenAt + 1000, []],
+    ['after it', restoredAt + 1000, ['lost']],
+  ])('takes away runs that were accepted %s: violations %#', (_, acceptedAt, violations) => {
+    const { kinds, all } = restored(acceptedAt);
+    expect(kinds()).toEqual(violations);
+    expect(judge(all).lostByRestore).toBe(violations.length === 0 ? 1 : 0);
+  });
+
+  test.each([
+    ['ended before the backup', takenAt - 10_000, takenAt - 5000, ['repeated without a cause']],
+    ['ended after the backup', takenAt - 10_000, takenAt + 5000, []],
+    ['was accepted after the restore', restoredAt + 1, restoredAt + 5000, ['repeated without a cause']],
+  ])(
+    'is a cause of a second execution for a run that %s: violations %#',
+    (_, acceptedAt, endedAt, violations) => {
+      const { runId, store, request, execute, kinds } = restored(acceptedAt);
+      store(runId, request.id, { endedAt: new Date(endedAt) });
+      execute(runId, 'delivery 1');
+      execute(runId, 'delivery 2');
+      expect(kinds()).toEqual(violations);
+    },
+  );
 });

@@ -34,6 +34,8 @@ export interface Verdict {
   executions: number;
   /** Runs of requests whose senders do not know. */
   uncertainRuns: number;
+  /** Runs that were lost with what a restore has undone. */
+  lostByRestore: number;
   /** Runs that ended because their worker died, and how many of them had never been executed. */
   givenUp: { runs: number; neverExecuted: number };
 }
@@ -44,23 +46,26 @@ export function judge(evidence: Evidence): Verdict {
   const violations: Incident[] = [...history.incidents];
   const marks = [...history.deliveries, ...commandMarks];
   const executions = executionsByRun(marks);
+  const isUndone = (runId: string) => history.isUndone(runId, runs.get(runId)?.endedAt?.getTime());
   violations.push(
-    ...judgeAnswers(history),
+    ...judgeAnswers(history, isUndone),
     ...judgePromises(history, runs),
-    ...judgeRuns(evidence, executions),
+    ...judgeRuns(evidence, executions, isUndone),
     ...judgePayloads(evidence),
   );
   const duplicates: Verdict['duplicates'] = { 'worker killed': 0, 'worker frozen': 0, 'lock lost': 0 };
-  violations.push(...judgeDuplicates(evidence, executions, duplicates));
+  const lasting = new Map([...executions].filter(([runId]) => !isUndone(runId)));
+  violations.push(...judgeDuplicates(evidence, lasting, duplicates));
   for (const { slug, isExclusive } of evidence.automations.values()) {
     if (!isExclusive) continue;
-    const own = marks.filter((mark) => mark.slug === slug);
+    const own = marks.filter((mark) => mark.slug === slug && lasting.has(mark.runId));
     violations.push(...judgeOverlaps(own), ...judgeOrder(history, own));
   }
   const givenUp = [...runs.values()].filter(({ outcome }) => outcome?.reason === 'worker_lost');
   return {
     violations,
     duplicates,
+    lostByRestore: history.operations.filter((operation) => isLostByRestore(history, operation, runs)).length,
     givenUp: {
       runs: givenUp.length,
       neverExecuted: givenUp.filter(({ id }) => !executions.has(id)).length,
@@ -84,7 +89,7 @@ function executionsByRun(marks: readonly Mark[]): Map<string, Set<string>> {
 }
 
 /** Each answer by itself, and all answers to one idempotency key. */
-function judgeAnswers({ operations }: History): Incident[] {
+function judgeAnswers({ operations }: History, isUndone: (runId: string) => boolean): Incident[] {
   const violations: Incident[] = [];
   for (const { requests, id } of operations) {
     const promised = new Set<string>();
@@ -95,7 +100,7 @@ function judgeAnswers({ operations }: History): Incident[] {
         violations.push({ kind: 'unexpected answer', message });
       }
     }
-    if (promised.size < 2) continue;
+    if (promised.size < 2 || [...promised].some(isUndone)) continue;
     const [runId = ''] = promised;
     const message = `operation ${id} was promised ${[...promised].join(' and ')}`;
     violations.push({ kind: 'one key, several runs', message, runId });
@@ -103,12 +108,24 @@ function judgeAnswers({ operations }: History): Incident[] {
   return violations;
 }
 
+/** Whether its run is gone because it was promised after a backup was taken that was restored later. */
+function isLostByRestore({ restores }: History, operation: Operation, runs: FinalRuns): boolean {
+  const runId = promisedRun(operation);
+  const { sentAt = 0, answeredAt = 0 } =
+    operation.requests.find(({ answer }) => answer?.kind === 'accepted') ?? {};
+  return (
+    runId !== undefined &&
+    !runs.has(runId) &&
+    restores.some(({ takenAt, restoredAt }) => answeredAt >= takenAt && sentAt < restoredAt)
+  );
+}
+
 /** Every 202 has its run, and that has ended. */
-function judgePromises({ operations }: History, runs: FinalRuns): Incident[] {
+function judgePromises(history: History, runs: FinalRuns): Incident[] {
   const violations: Incident[] = [];
-  for (const operation of operations) {
+  for (const operation of history.operations) {
     const runId = promisedRun(operation);
-    if (runId === undefined || runs.has(runId)) continue;
+    if (runId === undefined || runs.has(runId) || isLostByRestore(history, operation, runs)) continue;
     violations.push({ kind: 'lost', message: `${operation.slug}: answered 202, and gone`, runId });
   }
   for (const { id, status, automation } of runs.values()) {
@@ -122,6 +139,7 @@ function judgePromises({ operations }: History, runs: FinalRuns): Incident[] {
 function judgeRuns(
   { history, automations, runs }: Evidence,
   executions: Map<string, Set<string>>,
+  isUndone: (runId: string) => boolean,
 ): Incident[] {
   const violations: Incident[] = [];
   const runOf = new Map<Operation, string>();
@@ -133,7 +151,7 @@ function judgeRuns(
       continue;
     }
     const other = runOf.get(operation) ?? promisedRun(operation);
-    if (other !== undefined && other !== runId) {
+    if (other !== undefined && other !== runId && !isUndone(other)) {
       violations.push({
         kind: 'enqueued twice',
         message: `operation ${operation.id} also has ${other}`,
@@ -147,7 +165,7 @@ function judgeRuns(
     );
   }
   for (const runId of executions.keys()) {
-    if (runs.has(runId)) continue;
+    if (runs.has(runId) || isUndone(runId)) continue;
     violations.push({ kind: 'unknown execution', message: 'there is no such run', runId });
   }
   return violations;
