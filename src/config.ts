@@ -225,7 +225,8 @@ function describeProblems(problems: ReadonlyMap<string, string>): string {
 
 let cachedVersion: string | undefined;
 
-function packageVersion(): string {
+/** The version of the package. */
+export function packageVersion(): string {
   cachedVersion ??= (
     JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8')) as { version: string }
   ).version;

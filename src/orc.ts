@@ -11,7 +11,7 @@ import { CommandError, createOutput, UsageError } from './cli/output.ts';
 import { processCommands } from './cli/processes.ts';
 import { runsCommand } from './cli/runs.ts';
 import { statusCommand } from './cli/status.ts';
-import { processEnvironment, readConfig } from './config.ts';
+import { packageVersion, processEnvironment, readConfig } from './config.ts';
 
 /** Exit codes: 0 success, 1 the command failed, 2 it was typed wrongly; commands that wait for a run have more. */
 const FAILURE = 1;
@@ -22,6 +22,7 @@ const context: CommandContext = { config: () => readConfig(), output, directory:
 
 const program = new Command('orc')
   .description('Start automations over HTTP, execute them, and see how they went.')
+  .version(packageVersion(), '-V, --version', 'print the version')
   .addHelpText(
     'after',
     helpText({

@@ -1,5 +1,6 @@
 import { expect, test } from 'vitest';
 import { runOrc } from '../support/orc-process.ts';
+import { readProjectFile } from '../support/repository.ts';
 
 /** Every command, and what its help must mention: its arguments, its options and its subcommands. */
 const HELP: Record<string, string[]> = {
@@ -76,4 +77,9 @@ test.each([
   expect([code, stdout]).toEqual([2, '']);
   expect(stderr).toContain(sentence);
   expect(stderr).toMatch(/--help/);
+});
+
+test('orc --version prints the version of the package', async () => {
+  const { version } = JSON.parse(readProjectFile('package.json')) as { version: string };
+  expect(await runOrc(['--version'])).toMatchObject({ code: 0, stdout: `${version}\n`, stderr: '' });
 });
