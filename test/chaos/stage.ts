@@ -21,7 +21,7 @@ import { RedisProxy } from './redis-proxy.ts';
 const PREFIX = 'chaos';
 const APIS = 2;
 const WORKERS = 3;
-const START_DEADLINE_MS = 5000;
+const START_DEADLINE_MS = 30_000;
 
 /** Runs read at the same time at the end. */
 const PARALLEL = 64;
