@@ -16,6 +16,7 @@ import { createAutomation, definition, newPrefix } from '../support/store.ts';
  * about what may have changed between the two.
  */
 const { app, store, health } = openTestApp();
+const privateRedis = await openPrivateRedis();
 beforeAll(() => health.close());
 
 /** Creates an automation and triggers it once, so that its key is expected to be right from then on. */
@@ -189,9 +190,8 @@ describe('a key that was right a moment ago', () => {
   });
 });
 
-describe('in a Redis of its own', async () => {
-  const redis = await openPrivateRedis();
-  beforeAll(() => redis.start());
+describe('in a Redis of its own', () => {
+  beforeAll(() => privateRedis.start());
 
   /** A triggered automation, and an app whose connection to Redis can be cut between a command and its reply. */
   async function openApp() {
@@ -200,7 +200,7 @@ describe('in a Redis of its own', async () => {
     const proxy = createServer(async (client) => {
       client.on('error', () => undefined);
       await mayConnect;
-      const upstream = connectTo(redis.url).on('error', () => undefined);
+      const upstream = connectTo(privateRedis.url).on('error', () => undefined);
       client.on('close', () => upstream.destroy());
       upstream.on('close', () => client.destroy());
       client.pipe(upstream);
@@ -214,7 +214,7 @@ describe('in a Redis of its own', async () => {
     await once(proxy.listen(0, '127.0.0.1'), 'listening');
     const { port } = proxy.address() as AddressInfo;
     const prefix = newPrefix();
-    const [direct, damaged] = [redis.url, `redis://127.0.0.1:${port}`].map((url) =>
+    const [direct, damaged] = [privateRedis.url, `redis://127.0.0.1:${port}`].map((url) =>
       createStore(
         connect(url, 'fail-fast', () => undefined),
         prefix,

@@ -14,6 +14,8 @@ const HEALTH = '/orc/health';
 /** RFC 3339, section 5.6, in the form that JavaScript writes. */
 const DATE_TIME = /^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\.\d{3}Z$/;
 
+const redisServer = await openPrivateRedis();
+
 describe('with a worker alive', () => {
   const { app, health } = openTestApp({ frontendUrl: 'https://app.example.com' });
 
@@ -72,9 +74,7 @@ describe('without a worker', () => {
   });
 });
 
-describe('without Redis', async () => {
-  const redisServer = await openPrivateRedis();
-
+describe('without Redis', () => {
   /** The app over the private Redis, and what its health becomes. */
   async function open(acceptTimeoutMs = SETTINGS.acceptTimeoutMs) {
     const redis = connect(redisServer.url, 'fail-fast', () => undefined);

@@ -8,6 +8,7 @@ import { acceptRun, createTriggered } from '../support/runs.ts';
 import { openStoreAt, openTestStore } from '../support/store.ts';
 
 const store = openTestStore();
+const redis = await openPrivateRedis();
 
 const RESUME: [string, string] = ['PUT', '/queues/api/queues/runs/resume'];
 
@@ -98,7 +99,6 @@ describe('/queues', () => {
   });
 
   test('shows the queue as soon as Redis is there', async () => {
-    const redis = await openPrivateRedis();
     const { url } = await start({ REDIS_URL: redis.url, REDIS_PREFIX: 'late', OPS_QUEUES: 'read' });
     expect(await queues(url)).toEqual([]);
     await redis.start();
