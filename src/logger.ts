@@ -26,7 +26,11 @@ export function createLogger(level: string, process: 'api' | 'worker'): Logger {
     timestamp: () => `,"time":"${isoTime(Date.now())}"`,
     formatters: { level: (label) => ({ level: label }) },
     redact: {
-      paths: ['apiKey', 'signingSecret', 'headers["x-api-key"]', '*.headers["x-api-key"]'],
+      // Without wildcards, which would look through every line.
+      paths: [
+        ...['apiKey', 'signingSecret'],
+        ...['headers', 'req.headers', 'request.headers'].map((headers) => `${headers}["x-api-key"]`),
+      ],
       censor: '[redacted]',
     },
   };

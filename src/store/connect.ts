@@ -1,6 +1,7 @@
 import type { Socket } from 'node:net';
 import { Cluster, Redis } from 'ioredis';
 import { parseRedisUrl, type RedisAddress } from '../core/redis-url.ts';
+import './command-encoding.ts';
 import { type ConnectionProfile, clusterOptions, redisOptions } from './connection-options.ts';
 
 export type { ConnectionProfile } from './connection-options.ts';
@@ -29,22 +30,28 @@ export function connect(
   return redis;
 }
 
-/** Sends the commands of all requests that came in together in one write, which costs much less than one for each. */
+/** So many commands are sent together at most, so that Redis does not wait for the last of very many requests. */
+const MAX_GROUPED = 16;
+
+/** Sends the commands of requests that came in together in one write, which costs much less than one for each. */
 function groupWrites(redis: Redis): void {
   redis.on('connect', () => {
     const { stream } = redis as unknown as { stream: Socket };
     const write = stream.write;
-    let isGrouping = false;
+    let grouped = 0;
+    const send = () => {
+      if (grouped > 0) stream.uncork();
+      grouped = 0;
+    };
     stream.write = ((...args: Parameters<typeof write>) => {
-      if (!isGrouping) {
-        isGrouping = true;
+      if (grouped === 0) {
         stream.cork();
-        setImmediate(() => {
-          isGrouping = false;
-          stream.uncork();
-        });
+        setImmediate(send);
       }
-      return write.apply(stream, args);
+      grouped += 1;
+      const isWritable = write.apply(stream, args);
+      if (grouped === MAX_GROUPED) send();
+      return isWritable;
     }) as typeof write;
   });
 }
