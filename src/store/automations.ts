@@ -69,8 +69,12 @@ const SCRIPTS = {
   rotateKey: `
     local current = redis.call('HGET', KEYS[1], 'keyHash')
     if not current then return 0 end
-    redis.call('HSET', KEYS[1], 'keyHash', ARGV[1], 'keyCreatedAt', ARGV[2], 'updatedAt', ARGV[2],
-      'previousKeyHash', current, 'previousKeyEndsAt', ARGV[3])
+    redis.call('HSET', KEYS[1], 'keyHash', ARGV[1], 'keyCreatedAt', ARGV[2], 'updatedAt', ARGV[2])
+    if ARGV[3] == ARGV[2] then
+      redis.call('HDEL', KEYS[1], 'previousKeyHash', 'previousKeyEndsAt')
+    else
+      redis.call('HSET', KEYS[1], 'previousKeyHash', current, 'previousKeyEndsAt', ARGV[3])
+    end
     return 1`,
   remove: `
     if redis.call('DEL', KEYS[1]) == 0 then return 0 end

@@ -187,6 +187,18 @@ describe('rotateKey', () => {
     expect(await statusOf('revoked', newKey)).toBe('authenticated');
   });
 
+  test('without a grace keeps nothing of the old key, nor of one that was still in its grace', async () => {
+    const oldKey = await createAutomation(store, 'forgotten');
+    await rotate('forgotten', GRACE_MS);
+    const { apiKey: newKey } = await rotate('forgotten', 0);
+    // So that a process whose clock is behind lets neither in.
+    expect(
+      await store.redis.hmget(store.keys.automation('forgotten'), 'previousKeyHash', 'previousKeyEndsAt'),
+    ).toEqual([null, null]);
+    expect(await statusOf('forgotten', oldKey)).toBe('rejected');
+    expect(await statusOf('forgotten', newKey)).toBe('authenticated');
+  });
+
   test('twice in a row leaves only the last two keys', async () => {
     const first = await createAutomation(store, 'twice');
     const { apiKey: second } = await rotate('twice', GRACE_MS);
