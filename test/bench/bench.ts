@@ -19,19 +19,7 @@ import { tableText } from './report.ts';
 
 const PARTS: readonly Part[] = [accept, open, health, pages, reject, deliver, grow, scale, start];
 
-const { values, positionals } = parseArgs({
-  options: {
-    rounds: { type: 'string', default: '5' },
-    seconds: { type: 'string', default: '5' },
-    million: { type: 'boolean', default: false },
-    connections: { type: 'string', default: '1,32,256' },
-    payloads: { type: 'string', default: '100,10000,200000' },
-    rates: { type: 'string', default: '250,500,1000,2000,4000,6000,8000,12000,16000' },
-    json: { type: 'string' },
-    help: { type: 'boolean', default: false },
-  },
-  allowPositionals: true,
-});
+const { values, positionals } = readArguments();
 const [rounds, seconds] = [Number(values.rounds), Number(values.seconds)];
 const connections = values.connections.split(',').map(Number);
 const payloads = values.payloads.split(',').map(Number);
@@ -39,14 +27,8 @@ const rates = values.rates.split(',').map(Number);
 const chosen = PARTS.filter(({ name }) => positionals.length === 0 || positionals.includes(name));
 const isPositive = (value: number) => Number.isInteger(value) && value > 0;
 const isWrong = ![rounds, ...connections, ...payloads, ...rates].every(isPositive) || !(seconds > 0);
-if (values.help || isWrong || positionals.some((name) => !PARTS.some((part) => part.name === name))) {
-  console.error('usage: npm run bench -- [part…] [--rounds N] [--seconds N] [--json FILE]');
-  console.error(
-    '       of accept: [--connections N,…] [--payloads BYTES,…]; of open: [--rates N,…]; of grow: [--million]\n',
-  );
-  for (const { name, summary } of PARTS) console.error(`  ${name.padEnd(10)} ${summary}`);
-  process.exit(values.help ? 0 : 2);
-}
+if (values.help) explain(0);
+if (isWrong || positionals.some((name) => !PARTS.some((part) => part.name === name))) explain(2);
 
 const report = (message: string) => console.error(message);
 const redisServer = await findRedisServer({ env: process.env, report });
@@ -91,4 +73,34 @@ async function play(part: Part): Promise<Table[]> {
   } finally {
     for (const undo of undos.reverse()) await undo();
   }
+}
+
+function readArguments() {
+  try {
+    return parseArgs({
+      options: {
+        rounds: { type: 'string', default: '5' },
+        seconds: { type: 'string', default: '5' },
+        million: { type: 'boolean', default: false },
+        connections: { type: 'string', default: '1,32,256' },
+        payloads: { type: 'string', default: '100,10000,200000' },
+        rates: { type: 'string', default: '250,500,1000,2000,4000,6000,8000,12000,16000' },
+        json: { type: 'string' },
+        help: { type: 'boolean', default: false },
+      },
+      allowPositionals: true,
+    });
+  } catch (error) {
+    console.error(`${(error as Error).message}\n`);
+    return explain(2);
+  }
+}
+
+function explain(exitCode: number): never {
+  console.error('usage: npm run bench -- [part…] [--rounds N] [--seconds N] [--json FILE]');
+  console.error(
+    '       of accept: [--connections N,…] [--payloads BYTES,…]; of open: [--rates N,…]; of grow: [--million]\n',
+  );
+  for (const { name, summary } of PARTS) console.error(`  ${name.padEnd(10)} ${summary}`);
+  process.exit(exitCode);
 }
