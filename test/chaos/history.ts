@@ -196,14 +196,21 @@ export class History {
   }
 
   /**
-   * Whether a restore may have undone something of a run.
+   * Whether a restore may have undone something of a run, or all of it.
    *
-   * @param endedAt missing when it has not ended, or is gone
+   * @param endedAt missing when the run is gone
    */
-  isUndone(runId: string, endedAt = Number.POSITIVE_INFINITY): boolean {
+  isUndone(runId: string, endedAt: number | undefined): boolean {
+    const acceptedAt = acceptedAtOf(runId).getTime();
     return this.restores.some(
-      ({ takenAt, restoredAt }) =>
-        acceptedAtOf(runId).getTime() < restoredAt && endedAt > takenAt - WRITTEN_MS,
+      ({ takenAt, restoredAt }) => acceptedAt < restoredAt && (endedAt ?? acceptedAt) > takenAt - WRITTEN_MS,
+    );
+  }
+
+  /** Whether a restore has undone a run's end. */
+  isEndUndone(endedAt = Number.NaN): boolean {
+    return this.restores.some(
+      ({ takenAt, restoredAt }) => endedAt > takenAt - WRITTEN_MS && endedAt <= restoredAt,
     );
   }
 

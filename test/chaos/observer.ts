@@ -72,7 +72,7 @@ export class Observer {
    */
   note(run: Run, readAt: number): void {
     const known = this.#history.terminal.get(run.id);
-    const before = known && this.#history.isUndone(run.id, known.endedAt) ? undefined : known;
+    const before = this.#history.isEndUndone(known?.endedAt) ? undefined : known;
     const now = stateOf(run);
     if (before) {
       const isSame = JSON.stringify(before) === JSON.stringify(now);
@@ -87,8 +87,8 @@ export class Observer {
 
   /** Forgets what a restore has undone, and follows again what is left of it. */
   async restored(): Promise<void> {
-    const undone = [...this.#history.terminal].filter(([runId, { endedAt }]) =>
-      this.#history.isUndone(runId, endedAt),
+    const undone = [...this.#history.terminal].filter(([, { endedAt }]) =>
+      this.#history.isEndUndone(endedAt),
     );
     for (const [runId] of undone) this.#history.terminal.delete(runId);
     for (const runId of [...this.#open.keys(), ...undone.map(([id]) => id)]) {

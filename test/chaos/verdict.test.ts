@@ -96,7 +96,7 @@ test('two runs of one request are found, whether it was accepted or uncertain', 
 test('two runs promised for one idempotency key are found', () => {
   const { send, operation, kinds } = evidence();
   send(accepted('run_2'), operation);
-  expect(kinds()).toEqual(['one key, several runs']);
+  expect(kinds()).toEqual(['one key, several runs', 'lost']);
 });
 
 test.each(['refused', 'unsent'] as const)('a run of a request that was %s is found', (kind) => {
@@ -186,14 +186,14 @@ describe('a restore of Redis', () => {
   const runIdOf = (acceptedAt: number) => `run_${uuidv7({ msecs: acceptedAt })}`;
 
   /** A run that is accepted at a time, as seen after the restore. */
-  function restored(acceptedAt: number, changes: Partial<ChaosAutomation> = {}) {
-    const all = evidence(changes);
+  function restored(acceptedAt: number) {
+    const all = evidence({ isExclusive: false });
     all.history.restores.push({ takenAt, restoredAt });
     const runId = runIdOf(acceptedAt);
-    const { request } = all.send(accepted(runId));
+    const { request, operation } = all.send(accepted(runId));
     request.sentAt = acceptedAt - 1;
     request.answeredAt = acceptedAt + 1;
-    return { ...all, runId, request };
+    return { ...all, runId, request, operation };
   }
 
   test.each([
@@ -220,4 +220,21 @@ describe('a restore of Redis', () => {
       expect(kinds()).toEqual(violations);
     },
   );
+
+  test.each([
+    ['before the backup', takenAt - 10_000, ['unknown execution']],
+    ['after the backup', takenAt + 1000, []],
+  ])('takes away runs that nobody was promised %s: violations %#', (_, acceptedAt, violations) => {
+    const { execute, history, kinds } = evidence();
+    history.restores.push({ takenAt, restoredAt });
+    execute(runIdOf(acceptedAt), 'delivery 1');
+    expect(kinds()).toEqual(violations);
+  });
+
+  test('takes away no run that was promised again after it', () => {
+    const { send, operation, kinds } = restored(takenAt + 1000);
+    const again = send(accepted(runIdOf(restoredAt + 1000)), operation);
+    again.request.sentAt = restoredAt + 1000;
+    expect(kinds()).toEqual(['lost']);
+  });
 });

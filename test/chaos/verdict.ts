@@ -8,6 +8,7 @@ import {
   type Mark,
   type Operation,
   promisedRun,
+  type SentRequest,
 } from './history.ts';
 
 /** Two acceptances closer than this have no order that a caller could know, in milliseconds. */
@@ -48,7 +49,7 @@ export function judge(evidence: Evidence): Verdict {
   const executions = executionsByRun(marks);
   const isUndone = (runId: string) => history.isUndone(runId, runs.get(runId)?.endedAt?.getTime());
   violations.push(
-    ...judgeAnswers(history, isUndone),
+    ...judgeAnswers(history, runs),
     ...judgePromises(history, runs),
     ...judgeRuns(evidence, executions, isUndone),
     ...judgePayloads(evidence),
@@ -65,7 +66,9 @@ export function judge(evidence: Evidence): Verdict {
   return {
     violations,
     duplicates,
-    lostByRestore: history.operations.filter((operation) => isLostByRestore(history, operation, runs)).length,
+    lostByRestore: history.operations
+      .flatMap(promisesOf)
+      .filter(([runId, requests]) => !runs.has(runId) && isTakenAway(history, requests)).length,
     givenUp: {
       runs: givenUp.length,
       neverExecuted: givenUp.filter(({ id }) => !executions.has(id)).length,
@@ -89,34 +92,41 @@ function executionsByRun(marks: readonly Mark[]): Map<string, Set<string>> {
 }
 
 /** Each answer by itself, and all answers to one idempotency key. */
-function judgeAnswers({ operations }: History, isUndone: (runId: string) => boolean): Incident[] {
+function judgeAnswers(history: History, runs: FinalRuns): Incident[] {
   const violations: Incident[] = [];
-  for (const { requests, id } of operations) {
-    const promised = new Set<string>();
+  for (const operation of history.operations) {
+    const { id, requests } = operation;
     for (const { answer } of requests) {
-      if (answer?.kind === 'accepted') promised.add(answer.runId);
-      if (answer?.kind === 'unexpected') {
-        const message = `operation ${id} was answered ${answer.statusCode} ${answer.body}`;
-        violations.push({ kind: 'unexpected answer', message });
-      }
+      if (answer?.kind !== 'unexpected') continue;
+      const message = `operation ${id} was answered ${answer.statusCode} ${answer.body}`;
+      violations.push({ kind: 'unexpected answer', message });
     }
-    if (promised.size < 2 || [...promised].some(isUndone)) continue;
+    const promised = promisesOf(operation)
+      .filter(([runId, answered]) => runs.has(runId) || !isTakenAway(history, answered))
+      .map(([runId]) => runId);
     const [runId = ''] = promised;
-    const message = `operation ${id} was promised ${[...promised].join(' and ')}`;
+    if (promised.length < 2) continue;
+    const message = `operation ${id} was promised ${promised.join(' and ')}`;
     violations.push({ kind: 'one key, several runs', message, runId });
   }
   return violations;
 }
 
-/** Whether its run is gone because it was promised after a backup was taken that was restored later. */
-function isLostByRestore({ restores }: History, operation: Operation, runs: FinalRuns): boolean {
-  const runId = promisedRun(operation);
-  const { sentAt = 0, answeredAt = 0 } =
-    operation.requests.find(({ answer }) => answer?.kind === 'accepted') ?? {};
-  return (
-    runId !== undefined &&
-    !runs.has(runId) &&
-    restores.some(({ takenAt, restoredAt }) => answeredAt >= takenAt && sentAt < restoredAt)
+/** The runs that an operation was promised, with the requests that were answered so. */
+function promisesOf({ requests }: Operation): [runId: string, requests: SentRequest[]][] {
+  const promises = new Map<string, SentRequest[]>();
+  for (const request of requests) {
+    if (request.answer?.kind !== 'accepted') continue;
+    const { runId } = request.answer;
+    promises.set(runId, [...(promises.get(runId) ?? []), request]);
+  }
+  return [...promises];
+}
+
+/** Whether all of these answers came after a backup was taken that was restored later. */
+function isTakenAway({ restores }: History, requests: readonly SentRequest[]): boolean {
+  return restores.some(({ takenAt, restoredAt }) =>
+    requests.every(({ sentAt, answeredAt = 0 }) => answeredAt >= takenAt && sentAt < restoredAt),
   );
 }
 
@@ -124,9 +134,10 @@ function isLostByRestore({ restores }: History, operation: Operation, runs: Fina
 function judgePromises(history: History, runs: FinalRuns): Incident[] {
   const violations: Incident[] = [];
   for (const operation of history.operations) {
-    const runId = promisedRun(operation);
-    if (runId === undefined || runs.has(runId) || isLostByRestore(history, operation, runs)) continue;
-    violations.push({ kind: 'lost', message: `${operation.slug}: answered 202, and gone`, runId });
+    for (const [runId, requests] of promisesOf(operation)) {
+      if (runs.has(runId) || isTakenAway(history, requests)) continue;
+      violations.push({ kind: 'lost', message: `${operation.slug}: answered 202, and gone`, runId });
+    }
   }
   for (const { id, status, automation } of runs.values()) {
     if (isTerminal(status)) continue;
