@@ -146,8 +146,8 @@ export const ConfigSchema = Type.Object({
 
 export type Config = Readonly<Omit<Static<typeof ConfigSchema>, 'ORC_VERSION'> & { version: string }>;
 
-/** Decimal, as people write numbers into environments. */
-const NUMBER = /^-?\d+(\.\d+)?$/;
+/** Decimal, as people write numbers into environments, and files with environments end their lines. */
+const NUMBER = /^\s*-?(\d+\.?\d*|\.\d+)\s*$/;
 
 /** The environment is wrong; the message lists every problem, and no value. */
 export class ConfigError extends Error {
