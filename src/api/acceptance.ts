@@ -12,6 +12,12 @@ import type { NewRun } from '../store/runs.ts';
 import type { Store } from '../store/store.ts';
 import type { HealthMonitor } from './health-monitor.ts';
 
+/**
+ * A Redis that has answered nothing for this long may be frozen, in milliseconds. It is only asked then, and not told to
+ * enqueue what it would enqueue once it goes on, after the caller has given up.
+ */
+export const STALL_MS = 200;
+
 /** A reserved idempotency key is looked at this often, in milliseconds. */
 const RESERVED_POLL_MS = 20;
 
@@ -51,6 +57,8 @@ export class Acceptance {
   /** Runs accepted since the latest sample began, and since the one before it did. */
   #accepted = { latest: 0, before: 0 };
   #countedSample = new Date(0);
+  /** Runs that are being accepted in one step, and since when Redis has said nothing about any of them. */
+  #expected = { unanswered: 0, silentSince: 0 };
 
   constructor(store: Store, health: HealthMonitor, limits: AcceptanceLimits) {
     this.#store = store;
@@ -69,7 +77,9 @@ export class Acceptance {
 
   /** What a key is expected to open, when a request with it may be accepted in one step: {@link acceptExpected}. */
   expected(slug: string, apiKey: string): ConfirmedKey | undefined {
-    if (this.#health.latest.status === 'unavailable' || this.#isNearLimit()) return undefined;
+    const { unanswered, silentSince } = this.#expected;
+    const isStalled = unanswered > 0 && Date.now() - silentSince > STALL_MS;
+    if (isStalled || this.#health.latest.status === 'unavailable' || this.#isNearLimit()) return undefined;
     return this.#store.automations.expected(slug, apiKey);
   }
 
@@ -84,7 +94,16 @@ export class Acceptance {
     deadline: number,
   ): Promise<Accepted | undefined> {
     const run = { id: newRunId(), ...request };
-    const isAccepted = await this.#confirm(this.#store.runs.acceptExpected(expected, run), deadline);
+    const state = this.#expected;
+    if (state.unanswered === 0) state.silentSince = Date.now();
+    state.unanswered += 1;
+    let isAccepted: boolean;
+    try {
+      isAccepted = await this.#confirm(this.#store.runs.acceptExpected(expected, run), deadline);
+      state.silentSince = Date.now();
+    } finally {
+      state.unanswered -= 1;
+    }
     if (isAccepted) return this.#queued(run.id);
     this.#store.automations.forget(expected.automation.slug);
     return undefined;

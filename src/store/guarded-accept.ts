@@ -6,7 +6,8 @@ import type { Keys } from './keys.ts';
 /**
  * Goes in front of BullMQ's script that adds a job, as part of it: unless the key and the automation are what they are
  * expected to be, the script ends here, and Redis is as it was. A run that exists already was let in when this was first
- * executed: the connection was lost before the answer came, and ioredis has sent the script again.
+ * executed: the connection was lost before the answer came, and ioredis has sent the script again. That is looked at
+ * first, and writes nothing, so that a Redis that takes no writes any more does not deny it.
  *
  * The hash is compared without a care for time: Lua compares strings by their addresses, and only a key that Redis has
  * confirmed before comes this far.
@@ -15,10 +16,11 @@ const GUARD = `
   do
     local automationKey, openRunsKey, jobKey = unpack(KEYS, #KEYS - 2)
     local id, keyHash, attempts, runId = unpack(ARGV, #ARGV - 3)
+    if redis.call('EXISTS', jobKey) == 1 then return runId end
     local found = redis.call('HMGET', automationKey, 'id', 'enabled', 'keyHash', 'attempts', 'concurrency', 'rate')
     local isExpected = found[1] == id and found[2] == '1' and found[3] == keyHash and found[4] == attempts
       and not found[5] and not found[6]
-    if not isExpected and redis.call('EXISTS', jobKey) == 0 then return false end
+    if not isExpected then return false end
     redis.call('ZADD', openRunsKey, 0, runId)
   end
 `;

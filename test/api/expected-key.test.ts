@@ -1,6 +1,8 @@
 import { once } from 'node:events';
 import { type AddressInfo, connect as connectTo, createServer } from 'node:net';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { beforeAll, describe, expect, onTestFinished, test, vi } from 'vitest';
+import { STALL_MS } from '../../src/api/acceptance.ts';
 import { buildApp } from '../../src/api/app.ts';
 import { HealthMonitor } from '../../src/api/health-monitor.ts';
 import { mintApiKey } from '../../src/core/api-key.ts';
@@ -237,7 +239,7 @@ describe('in a Redis of its own', () => {
       proxy.close();
     });
     const key = await createAutomation(direct, 'own');
-    const send = () => ownApp.inject(trigger('own', key, '{}'));
+    const send = async () => ownApp.inject(trigger('own', key, '{}'));
     const firstRun = expectAccepted(await send());
     /** Drops the next reply, cuts the connection, and lets there be another one when something has been done. */
     const dropReply = (act: () => Promise<unknown>) => {
@@ -249,14 +251,37 @@ describe('in a Redis of its own', () => {
   test.each<[string, (direct: Store) => Promise<unknown>]>([
     ['is still right', async () => undefined],
     ['was revoked meanwhile', (direct) => direct.automations.rotateKey('own', 0)],
+    ['is right, in a Redis that is full by then', (direct) => direct.redis.config('SET', 'maxmemory', 1)],
   ])('a run whose reply was lost is made once, and answered 202, when its key %s', async (_, change) => {
     const { store: direct, send, firstRun, dropReply } = await openApp();
     const changed = vi.fn(() => change(direct));
     dropReply(changed);
     const runId = expectAccepted(await send());
     expect(changed).toHaveBeenCalledOnce();
+    await direct.redis.config('SET', 'maxmemory', 0);
     expect((await direct.runs.list({ limit: 10 })).map(({ id }) => id)).toEqual([runId, firstRun]);
     expect(await direct.runs.countQueued()).toBe(2);
+  });
+
+  test('is only asked about while Redis is frozen, so that few runs begin after their callers gave up', async () => {
+    const { store: direct, send, firstRun } = await openApp();
+    privateRedis.freeze();
+    onTestFinished(() => privateRedis.thaw());
+    const early = send();
+    await sleep(2 * STALL_MS);
+    const late = [send(), send(), send()];
+    const { message } = expectError(await early, 503, 'queue_unavailable');
+    expect(message).toMatch(/may have been accepted/);
+    for (const answer of await Promise.all(late)) {
+      const certain = expectError(answer, 503, 'queue_unavailable');
+      expect(certain.message).not.toMatch(/may have been accepted/);
+    }
+    privateRedis.thaw();
+    await expect.poll(() => direct.runs.list({ limit: 10 })).toHaveLength(2);
+    const runId = expectAccepted(await send());
+    const runs = await direct.runs.list({ limit: 10 });
+    expect(runs).toHaveLength(3);
+    expect([runs[0]?.id, runs[2]?.id]).toEqual([runId, firstRun]);
   });
 
   test('without memory is a 503 that is certain for a right key, and a 401 for one that was revoked', async () => {

@@ -40,17 +40,26 @@ export const apiKeyPlugin = fastifyPlugin(
     });
 
     app.addHook('preHandler', async (request) => {
+      if (request.automation) return;
       const slug = slugOf(request);
       request.acceptBy ||= acceptance.deadline();
       const result = await acceptance.authenticate(slug, apiKeyOf(request), request.acceptBy);
       if (result.status === 'rejected') throw refusal(request, 'invalid_api_key');
-      request.automationSlug = slug;
-      if (result.status === 'disabled') throw new ApiError('automation_disabled');
-      request.automation = result.automation;
+      if (result.status === 'disabled') {
+        request.automationSlug = slug;
+        throw new ApiError('automation_disabled');
+      }
+      authenticated(request, result.automation);
     });
   },
   { name: 'api-key', fastify: '5.x', dependencies: ['request-context'] },
 );
+
+/** Notes what a request's key opens, as far as is known, for whatever is done or logged next. */
+export function authenticated(request: FastifyRequest, automation: TriggeredAutomation | undefined): void {
+  request.automation = automation;
+  request.automationSlug = automation?.slug;
+}
 
 /** The header `x-api-key`, once it is known to be there. */
 export function apiKeyOf(request: FastifyRequest): string {

@@ -3,7 +3,7 @@ import { ApiError } from '../../core/errors.ts';
 import type { Metrics } from '../../ops/metrics.ts';
 import type { Tracing } from '../../ops/tracing.ts';
 import type { Acceptance, Accepted, TriggerRequest } from '../acceptance.ts';
-import { apiKeyOf, apiKeyPlugin, slugOf } from '../plugins/api-key.ts';
+import { apiKeyOf, apiKeyPlugin, authenticated, slugOf } from '../plugins/api-key.ts';
 import { payloadPlugin, triggerPayload } from '../plugins/payload.ts';
 import {
   ACCEPTED_HEADERS,
@@ -14,6 +14,13 @@ import {
   TriggerHeadersSchema,
   TriggerParamsSchema,
 } from '../schemas.ts';
+
+declare module 'fastify' {
+  interface FastifyRequest {
+    /** The run of a request that was accepted in one step with the check of its key. */
+    accepted: Accepted | undefined;
+  }
+}
 
 interface AutomationTriggersOptions {
   acceptance: Acceptance;
@@ -57,8 +64,11 @@ export async function automationTriggersRoute(
     } catch {
       return undefined;
     }
+    authenticated(request, expected.automation);
     request.acceptBy = acceptance.deadline();
-    return acceptance.acceptExpected(expected, trigger, request.acceptBy);
+    const accepted = await acceptance.acceptExpected(expected, trigger, request.acceptBy);
+    if (!accepted) authenticated(request, undefined);
+    return accepted;
   };
 
   const answer = (
@@ -73,12 +83,10 @@ export async function automationTriggersRoute(
   };
 
   await app.register(payloadPlugin);
-  // Most requests end here. Of any other nothing has been done yet, and it goes on to the check of its key.
-  app.addHook('preHandler', async (request, reply) => {
-    const accepted = await acceptExpected(request);
-    if (!accepted) return;
-    request.automationSlug = slugOf(request);
-    return answer(request, reply, accepted);
+  app.decorateRequest('accepted', undefined);
+  // Before the api-key plugin's own hook, which has nothing left to do where this was successful.
+  app.addHook('preHandler', async (request) => {
+    request.accepted = await acceptExpected(request);
   });
   await app.register(apiKeyPlugin, { acceptance });
 
@@ -122,17 +130,17 @@ export async function automationTriggersRoute(
       },
     },
     handler: async (request, reply) => {
-      const { automation, acceptBy } = request;
+      const { automation, acceptBy, accepted } = request;
+      if (accepted) return answer(request, reply, accepted);
       if (!automation) throw new ApiError('internal_error', { cause: new Error('not authenticated') });
       const idempotencyKey = idempotencyKeyOf(request);
       // Whoever repeats a request to learn how its run stands is not limited for it; that is seen further on.
       if (idempotencyKey === undefined) await acceptance.checkRate(automation, acceptBy);
-      const accepted = await acceptance.accept(
-        automation,
-        { ...triggerRequestOf(request), ...(idempotencyKey !== undefined && { idempotencyKey }) },
-        acceptBy,
-      );
-      return answer(request, reply, accepted);
+      const trigger = {
+        ...triggerRequestOf(request),
+        ...(idempotencyKey !== undefined && { idempotencyKey }),
+      };
+      return answer(request, reply, await acceptance.accept(automation, trigger, acceptBy));
     },
   });
 }
