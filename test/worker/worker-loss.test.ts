@@ -1,4 +1,5 @@
 import { readFileSync, writeFileSync } from 'node:fs';
+import { constants } from 'node:os';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect, onTestFinished, test } from 'vitest';
 import type { AutomationDefinition } from '../../src/core/automation.ts';
@@ -91,6 +92,12 @@ async function guardOf(worker: OrcProcess): Promise<number> {
   return guardsOf(worker)[0] ?? 0;
 }
 
+/** Whether a process has a handler for a signal. */
+function catches(pid: number, signal: number): boolean {
+  const mask = /^SigCgt:\s+([0-9a-f]+)$/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1];
+  return ((BigInt(`0x${mask}`) >> BigInt(signal - 1)) & 1n) === 1n;
+}
+
 const expectGone = async (pids: number[]) =>
   expect.poll(() => pids.filter(isRunning), { timeout: GONE_WITHIN_MS, interval: 10 }).toEqual([]);
 
@@ -109,6 +116,9 @@ test('a signal to all processes of the worker does not end the guard before the 
   const worker = await startWorker();
   const pids = await printedPids(runId);
   const guard = await guardOf(worker);
+  // In its first moments it is as mortal as any process, and would be replaced if the worker lived on.
+  await eventually(() => catches(guard, constants.signals.SIGTERM)).toBe(true);
+  await eventually(() => catches(guard, constants.signals.SIGINT)).toBe(true);
   process.kill(guard, 'SIGTERM');
   process.kill(guard, 'SIGINT');
   await worker.stop('SIGKILL');
