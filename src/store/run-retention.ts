@@ -10,8 +10,8 @@ export const RETENTION_MS = 10_000;
 /** Automations are looked at, and runs removed, this many at a time. */
 const BATCH = 500;
 
-/** Of one automation, this many batches of runs are removed in a turn at most; the rest has to wait for the next one. */
-const MAX_BATCHES = 100;
+/** Of one automation, this many batches of runs are removed at most before the others have their turn. */
+const MAX_BATCHES = 20;
 
 /** How long ended runs are kept: none of the two is exceeded for longer than a turn. */
 export interface RetentionLimits {
@@ -41,11 +41,22 @@ export class RunRetention {
     if (turn !== null) await this.sweep(limits);
   }
 
-  /** Goes over all automations. @returns how many runs were removed */
-  async sweep({ maxAgeMs, maxRuns }: RetentionLimits): Promise<number> {
+  /** Goes over all automations until no run is left that need not be kept. @returns how many runs were removed */
+  async sweep(limits: RetentionLimits): Promise<number> {
+    let removed = 0;
+    for (let hasMore = true; hasMore; ) {
+      const round = await this.#sweepOnce(limits);
+      removed += round.removed;
+      hasMore = round.hasMore;
+    }
+    return removed;
+  }
+
+  async #sweepOnce({ maxAgeMs, maxRuns }: RetentionLimits): Promise<{ removed: number; hasMore: boolean }> {
     const endedBefore = Date.now() - maxAgeMs;
     const slugs = await this.#index.slugs();
     let removed = 0;
+    let hasMore = false;
     for (let start = 0; start < slugs.length; start += BATCH) {
       const batch = slugs.slice(start, start + BATCH);
       for (const counted of await Promise.all(batch.map((slug) => this.#count(slug, maxRuns)))) {
@@ -53,12 +64,14 @@ export class RunRetention {
         await this.#tidy(slug, counted.oldestOpen);
         // A run ends after it was accepted, so that a younger one cannot be too old.
         if (ended > keepRuns || (oldest !== undefined && acceptedAtOf(oldest).getTime() < endedBefore)) {
-          removed += await this.#remove(slug, keepRuns, endedBefore);
+          const done = await this.#remove(slug, keepRuns, endedBefore);
+          removed += done.removed;
+          hasMore ||= done.hasMore;
         }
         if (isFormer && ended === 0 && counted.oldestOpen.length === 0) await this.#index.forget(slug);
       }
     }
-    return removed;
+    return { removed, hasMore };
   }
 
   async #count(slug: string, maxRuns: number) {
@@ -88,7 +101,11 @@ export class RunRetention {
   }
 
   /** Removes the oldest runs: those beyond `keepRuns`, and those that ended before the time. */
-  async #remove(slug: string, keepRuns: number, endedBefore: number): Promise<number> {
+  async #remove(
+    slug: string,
+    keepRuns: number,
+    endedBefore: number,
+  ): Promise<{ removed: number; hasMore: boolean }> {
     const queue = await this.#queue.open();
     let removed = 0;
     for (let batch = 0; batch < MAX_BATCHES; batch += 1) {
@@ -97,14 +114,14 @@ export class RunRetention {
       const outdated = runIds.filter((_, index) => {
         return index < surplus || Number(ends[index] ?? 0) < endedBefore;
       });
-      if (outdated.length === 0) break;
+      if (outdated.length === 0) return { removed, hasMore: false };
       await Promise.all(outdated.map((runId) => queue.remove(runId)));
       await this.#redis.del(...outdated.map((runId) => this.#keys.runLog(runId)));
       await this.#redis.zrem(this.#keys.endedRuns(slug), ...outdated);
       removed += outdated.length;
-      if (runIds.length < BATCH) break;
+      if (runIds.length < BATCH) return { removed, hasMore: false };
     }
-    return removed;
+    return { removed, hasMore: true };
   }
 
   /** The oldest ended runs, and how many of all are too many: asked anew each time, as another worker may sweep, too. */
