@@ -63,3 +63,8 @@ export async function flush(logger: Logger): Promise<void> {
 export function loggable(text: string): string {
   return text.slice(0, 1000).replace(API_KEY_IN_TEXT, '[redacted]').slice(0, 200);
 }
+
+/** The path of a request target, made fit for the log; its query is left out. */
+export function loggablePath(target: string): string {
+  return loggable(target.split('?', 1)[0] ?? '');
+}

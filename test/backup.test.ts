@@ -8,14 +8,12 @@ import { Redis } from 'ioredis';
 import { afterAll, beforeEach, expect, onTestFinished, test } from 'vitest';
 import { findRedisServer } from '../src/local/find-redis-server.ts';
 import { executables } from '../src/local/programs.ts';
-import { connect } from '../src/store/connect.ts';
-import { createStore } from '../src/store/store.ts';
 import { postTrigger, untilHealthy } from './support/http.ts';
 import { startApiProcess, startTimedWorker } from './support/orc-process.ts';
 import { codeBlock } from './support/pages.ts';
 import { openPrivateRedis } from './support/private-redis.ts';
 import { readProjectFile } from './support/repository.ts';
-import { createAutomation } from './support/store.ts';
+import { connectStore, createAutomation } from './support/store.ts';
 
 const run = promisify(execFile);
 const deploy = readProjectFile('docs/deploy.md');
@@ -104,11 +102,7 @@ test.each(KINDS)(
   async ({ take, restore }) => {
     const api = await startApiProcess({ REDIS_URL: redis.url });
     const worker = await startTimedWorker({ REDIS_URL: redis.url, WORKER_CONCURRENCY: '1' }, TIMING);
-    const store = createStore(
-      connect(redis.url, 'patient', () => undefined),
-      'orc',
-      () => undefined,
-    );
+    const store = connectStore(redis.url, 'patient', 'orc');
     onTestFinished(async () => {
       await writeFile(mayEnd, '');
       await Promise.all([api.stop(), worker.stop(), store.close()]);
@@ -200,11 +194,7 @@ test('a run that the restored Redis does not know is ended by the worker that ex
 }, async () => {
   const api = await startApiProcess({ REDIS_URL: redis.url });
   const worker = await startTimedWorker({ REDIS_URL: redis.url }, TIMING);
-  const store = createStore(
-    connect(redis.url, 'patient', () => undefined),
-    'orc',
-    () => undefined,
-  );
+  const store = connectStore(redis.url, 'patient', 'orc');
   onTestFinished(async () => {
     await Promise.all([api.stop(), worker.stop(), store.close()]);
   });

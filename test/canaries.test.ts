@@ -4,12 +4,11 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, expect, test, vi } from 'vitest';
 import { mintApiKey } from '../src/core/api-key.ts';
-import { connect } from '../src/store/connect.ts';
-import { createStore, type Store } from '../src/store/store.ts';
+import type { Store } from '../src/store/store.ts';
 import { postTrigger } from './support/http.ts';
 import { type OrcProcess, runOrc, startApiProcess, startWorkerProcess } from './support/orc-process.ts';
 import { openPrivateRedis } from './support/private-redis.ts';
-import { createAutomation, script } from './support/store.ts';
+import { connectStore, createAutomation, script } from './support/store.ts';
 
 const PAYLOAD = 'payload-canary-4711';
 const BODY = `{"canary":"${PAYLOAD}"}`;
@@ -46,11 +45,7 @@ async function collectError(slug: string, key: string, payload: string): Promise
 
 beforeAll(async () => {
   await redis.start();
-  store = createStore(
-    connect(redis.url, 'patient', () => undefined),
-    'orc',
-    () => undefined,
-  );
+  store = connectStore(redis.url, 'patient', 'orc');
   api = await startApiProcess(env);
   worker = await startWorkerProcess(env);
 

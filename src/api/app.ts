@@ -2,7 +2,7 @@ import type { Server } from 'node:http';
 import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
 import { type FastifyHttpOptions, type FastifyRequest, fastify, LogController } from 'fastify';
 import type { ErrorId } from '../core/errors.ts';
-import { type Logger, loggable } from '../logger.ts';
+import { type Logger, loggablePath } from '../logger.ts';
 import type { Metrics } from '../ops/metrics.ts';
 import type { Tracing } from '../ops/tracing.ts';
 import { readSite } from '../pages/site.ts';
@@ -98,7 +98,7 @@ export function buildApp({
       sendError(request, reply, apiError);
       metrics?.requestRejected(apiError.id);
       const { id: requestId, method, url } = request;
-      const path = loggable(url.split('?', 1)[0] ?? '');
+      const path = loggablePath(url);
       const { statusCode, elapsedTime: durationMs } = reply;
       logger.info({ requestId, method, path, statusCode, durationMs, error: apiError.id }, 'request');
     },

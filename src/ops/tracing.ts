@@ -1,7 +1,7 @@
 import type { FastifyPluginCallback, FastifyRequest } from 'fastify';
 import type { Config } from '../config.ts';
 import { withDeadline } from '../core/deadline.ts';
-import { type Logger, loggable } from '../logger.ts';
+import { type Logger, loggablePath } from '../logger.ts';
 import type { QueueTelemetry } from '../store/consumer.ts';
 
 /** Time for the last spans to be sent at the end, in milliseconds. */
@@ -52,7 +52,7 @@ export async function startTracing(
     instrumentHandler: false,
     recordExceptions: false,
     // A path may hold anything, a key that was put into the wrong place included.
-    requestHook: (span, { url }) => void span.setAttribute('url.path', loggable(url.split('?', 1)[0] ?? '')),
+    requestHook: (span, { url }) => void span.setAttribute('url.path', loggablePath(url)),
   });
   const { tracer, contextManager } = new BullMQOtel({ tracerName: 'orc', version });
   return {

@@ -1,19 +1,13 @@
 import { afterAll, afterEach, beforeEach, expect, test, vi } from 'vitest';
 import { Acceptance } from '../../src/api/acceptance.ts';
 import { HealthMonitor } from '../../src/api/health-monitor.ts';
-import { connect } from '../../src/store/connect.ts';
-import { createStore } from '../../src/store/store.ts';
 import { openPrivateRedis } from '../support/private-redis.ts';
-import { createAutomation, newPrefix } from '../support/store.ts';
+import { connectStore, createAutomation, newPrefix } from '../support/store.ts';
 
 const LIMITS = { acceptTimeoutMs: 2000, maxQueuedRuns: 100 };
 
 const redis = await openPrivateRedis();
-const store = createStore(
-  connect(redis.url, 'fail-fast', () => undefined),
-  newPrefix(),
-  () => undefined,
-);
+const store = connectStore(redis.url, 'fail-fast', newPrefix());
 const health = new HealthMonitor(store, () => undefined);
 beforeEach(async () => {
   await redis.start();

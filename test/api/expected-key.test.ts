@@ -7,11 +7,11 @@ import { buildApp } from '../../src/api/app.ts';
 import { HealthMonitor } from '../../src/api/health-monitor.ts';
 import { mintApiKey } from '../../src/core/api-key.ts';
 import { createLogger } from '../../src/logger.ts';
-import { connect, settle } from '../../src/store/connect.ts';
-import { createStore, type Store } from '../../src/store/store.ts';
+import { settle } from '../../src/store/connect.ts';
+import type { Store } from '../../src/store/store.ts';
 import { expectAccepted, expectError, openTestApp, readRun, SETTINGS, trigger } from '../support/app.ts';
 import { openPrivateRedis } from '../support/private-redis.ts';
-import { createAutomation, definition, newPrefix } from '../support/store.ts';
+import { connectStore, createAutomation, definition, newPrefix } from '../support/store.ts';
 
 /**
  * The second request with a key takes the shortcut, since the first one has shown what the key opens. Every test here is
@@ -217,11 +217,7 @@ describe('in a Redis of its own', () => {
     const { port } = proxy.address() as AddressInfo;
     const prefix = newPrefix();
     const [direct, damaged] = [privateRedis.url, `redis://127.0.0.1:${port}`].map((url) =>
-      createStore(
-        connect(url, 'fail-fast', () => undefined),
-        prefix,
-        () => undefined,
-      ),
+      connectStore(url, 'fail-fast', prefix),
     ) as [Store, Store];
     await Promise.all([settle(direct.redis, 10_000), settle(damaged.redis, 10_000)]);
     const sampled = new HealthMonitor(damaged, () => undefined);

@@ -5,12 +5,11 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { Queue } from 'bullmq';
 import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
 import type { Finding } from '../../src/cli/checks/finding.ts';
-import { connect } from '../../src/store/connect.ts';
-import { createStore, type Store } from '../../src/store/store.ts';
+import type { Store } from '../../src/store/store.ts';
 import { type OrcProcess, runOrc, startWorkerProcess } from '../support/orc-process.ts';
 import { openPrivateRedis } from '../support/private-redis.ts';
 import { acceptRun, createTriggered, untilStatus } from '../support/runs.ts';
-import { newPrefix } from '../support/store.ts';
+import { connectStore, newPrefix } from '../support/store.ts';
 import { eventually, openFolder, waitFor } from '../worker/workbench.ts';
 
 const folder = openFolder();
@@ -23,11 +22,7 @@ let worker: OrcProcess;
 beforeAll(async () => {
   await redis.start();
   const prefix = newPrefix();
-  store = createStore(
-    connect(redis.url, 'patient', () => undefined),
-    prefix,
-    () => undefined,
-  );
+  store = connectStore(redis.url, 'patient', prefix);
   env = { REDIS_URL: redis.url, REDIS_PREFIX: prefix };
   worker = await startWorkerProcess(env);
 });
@@ -249,11 +244,7 @@ test('a queue that somebody has paused is found', async () => {
 /** Another installation in the same Redis, on which no worker of the other tests works. */
 function openOther(): { other: Store; prefix: string } {
   const prefix = newPrefix();
-  const other = createStore(
-    connect(redis.url, 'patient', () => undefined),
-    prefix,
-    () => undefined,
-  );
+  const other = connectStore(redis.url, 'patient', prefix);
   onTestFinished(() => other.close());
   return { other, prefix };
 }

@@ -4,13 +4,12 @@ import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import { mintApiKey } from '../../src/core/api-key.ts';
-import { connect } from '../../src/store/connect.ts';
-import { createStore, type Store } from '../../src/store/store.ts';
+import type { Store } from '../../src/store/store.ts';
 import { postTrigger } from '../support/http.ts';
 import { type OrcProcess, startApiProcess, startOrc, startWorkerProcess } from '../support/orc-process.ts';
 import { openPrivateRedis } from '../support/private-redis.ts';
 import { RawConnection } from '../support/raw-http.ts';
-import { createAutomation, script } from '../support/store.ts';
+import { connectStore, createAutomation, script } from '../support/store.ts';
 
 const WITHIN = { timeout: 20_000, interval: 50 };
 
@@ -54,11 +53,7 @@ async function sample(ops: string, series: string): Promise<number | undefined> 
 
 beforeAll(async () => {
   await redis.start();
-  store = createStore(
-    connect(redis.url, 'patient', () => undefined),
-    'orc',
-    () => undefined,
-  );
+  store = connectStore(redis.url, 'patient', 'orc');
   const hold = `const t = setInterval(() => require('fs').existsSync('${HOLD}') || clearInterval(t), 10)`;
   key = await createAutomation(store, 'watched', { action: script(hold) });
   api = await startApiProcess(env);

@@ -24,13 +24,18 @@ export function openTestStore(prefix = newPrefix()): Store & { prefix: string; e
   return { ...store, prefix, env: { REDIS_URL: url, REDIS_PREFIX: prefix } };
 }
 
-/** A store at a Redis that a test starts and stops itself; closed when the test has ended. */
-export function openStoreAt(url: string, profile: ConnectionProfile, prefix = newPrefix()): Store {
-  const store = createStore(
+/** A store at any Redis; who opens it closes it, and learns of errors by what does not work. */
+export function connectStore(url: string, profile: ConnectionProfile, prefix: string): Store {
+  return createStore(
     connect(url, profile, () => undefined),
     prefix,
     () => undefined,
   );
+}
+
+/** A store at a Redis that a test starts and stops itself; closed when the test has ended. */
+export function openStoreAt(url: string, profile: ConnectionProfile, prefix = newPrefix()): Store {
+  const store = connectStore(url, profile, prefix);
   onTestFinished(() => store.close());
   return store;
 }

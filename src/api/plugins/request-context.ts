@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import fastifyPlugin from 'fastify-plugin';
 import { ApiError, type ErrorId } from '../../core/errors.ts';
-import { type Logger, loggable } from '../../logger.ts';
+import { type Logger, loggable, loggablePath } from '../../logger.ts';
 import { comesTooLate, endConnection } from './errors.ts';
 
 declare module 'fastify' {
@@ -106,7 +106,7 @@ function log(request: FastifyRequest, reply: FastifyReply, more: { hungUp?: true
   if (!isLogged(request, reply)) return;
   const { method, id, errorId: error, runId, automationSlug: automation } = request;
   const { statusCode } = reply;
-  const path = request.routeOptions.url ?? loggable(request.url.split('?', 1)[0] ?? '');
+  const path = request.routeOptions.url ?? loggablePath(request.url);
   const durationMs = Math.round(reply.elapsedTime * 10) / 10;
   request.log[levelOf(method, statusCode)](
     { requestId: id, method, path, statusCode, durationMs, error, automation, runId, ...more },
