@@ -3,7 +3,7 @@ import { withDeadline } from '../core/deadline.ts';
 import type { AttemptResult, Run, RunAttempt, RunOutcome } from '../core/run.ts';
 import type { RedisClient } from './connect.ts';
 import { JOB_FORMAT, QUEUE_NAME, type RunJob, type RunJobData } from './queue.ts';
-import { type RunStep, toRun, toRunAttempt } from './run-record.ts';
+import { isLastAttempt, type RunStep, toRun, toRunAttempt } from './run-record.ts';
 import { RETENTION_MS, type RetentionLimits } from './run-retention.ts';
 import type { Store } from './store.ts';
 
@@ -192,7 +192,7 @@ export function consumeRuns(options: RunConsumerOptions): RunConsumer {
       // Tells BullMQ to leave the run as it is: back in the queue, or another worker's.
       if (result === 'interrupted' || result === 'lost') throw new WaitingError();
       const { outcome, mayRetry } = result;
-      const isLast = !mayRetry || job.attemptsMade + 1 >= (job.opts.attempts ?? 1);
+      const isLast = !mayRetry || isLastAttempt(job);
       // Noted before the run ends, so that whoever finds the run gone finds how it ended.
       if (isLast) await store.idempotency.settle(job.data, outcome.status).catch(options.onError);
       else note(job, { ...ending, outcome });

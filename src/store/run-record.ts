@@ -90,11 +90,16 @@ export function toRunAttempt(job: RunJob): RunAttempt {
     automation: job.name,
     automationId,
     attempt: job.attemptsStarted,
-    isLast: job.attemptsMade + 1 >= (job.opts.attempts ?? 1),
+    isLast: isLastAttempt(job),
     acceptedAt: new Date(job.timestamp),
     requestId,
     payload: Buffer.from(payload),
     workersLost: job.stalledCounter,
     ...(traceparent !== undefined && { traceparent }),
   };
+}
+
+/** Whether no other attempt follows when the one that goes on fails. */
+export function isLastAttempt({ attemptsMade, opts }: RunJob): boolean {
+  return attemptsMade + 1 >= (opts.attempts ?? 1);
 }
