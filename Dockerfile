@@ -7,9 +7,9 @@ COPY package.json package-lock.json .npmrc ./
 
 FROM base AS build
 RUN npm ci
-COPY tsconfig.json tsconfig.build.json ./
+COPY tsconfig.json rolldown.config.ts ./
 COPY src ./src
-RUN npm run build
+RUN npm run build && rm -r dist/build
 
 FROM base AS production-dependencies
 RUN npm ci --omit=dev

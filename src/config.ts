@@ -3,6 +3,7 @@ import { type Static, type TSchema, Type } from '@sinclair/typebox';
 import { Errors } from '@sinclair/typebox/errors';
 import { MAX_TIMEOUT_MS } from './core/automation.ts';
 import { isLoopback } from './core/loopback.ts';
+import { PACKAGE_ROOT } from './core/package-root.ts';
 import { parseRedisUrl, RedisUrlError } from './core/redis-url.ts';
 
 /** Every environment variable orc reads. The README's table is held against this schema by a test. */
@@ -228,7 +229,7 @@ let cachedVersion: string | undefined;
 /** The version of the package. */
 export function packageVersion(): string {
   cachedVersion ??= (
-    JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8')) as { version: string }
+    JSON.parse(readFileSync(new URL('package.json', PACKAGE_ROOT), 'utf8')) as { version: string }
   ).version;
   return cachedVersion;
 }

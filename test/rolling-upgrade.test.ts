@@ -1,6 +1,8 @@
+import { execFile } from 'node:child_process';
 import { cp, mkdtemp, readFile, rm, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { promisify } from 'node:util';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { postTrigger } from './support/http.ts';
 import { type OrcProcess, startApiProcess, startWorkerProcess } from './support/orc-process.ts';
@@ -10,6 +12,8 @@ import { createAutomation, openTestStore, script } from './support/store.ts';
 
 const RUNS = 5;
 
+const run = promisify(execFile);
+
 const store = openTestStore();
 let newer: string;
 let folder: string;
@@ -17,14 +21,16 @@ let folder: string;
 /** This version with another format of its jobs. */
 beforeAll(async () => {
   folder = await mkdtemp(join(tmpdir(), 'orc-newer-'));
-  for (const name of ['dist', 'package.json']) {
+  for (const name of ['src', 'package.json', 'rolldown.config.ts', 'tsconfig.json']) {
     await cp(join(ROOT, name), join(folder, name), { recursive: true });
   }
   await symlink(join(ROOT, 'node_modules'), join(folder, 'node_modules'));
-  const queue = join(folder, 'dist/store/queue.js');
+  const queue = join(folder, 'src/store/queue.ts');
   const source = await readFile(queue, 'utf8');
   expect(source).toContain('JOB_FORMAT = 1;');
   await writeFile(queue, source.replace('JOB_FORMAT = 1;', 'JOB_FORMAT = 2;'));
+  await run('npx', ['rolldown', '--config'], { cwd: folder });
+  await cp(join(ROOT, 'dist/site.json'), join(folder, 'dist/site.json'));
   newer = join(folder, 'dist/orc.js');
 });
 

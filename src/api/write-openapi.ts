@@ -1,5 +1,6 @@
 import { readFile, writeFile } from 'node:fs/promises';
 import { readConfig } from '../config.ts';
+import { PACKAGE_ROOT } from '../core/package-root.ts';
 import { createLogger } from '../logger.ts';
 import { connect } from '../store/connect.ts';
 import { createStore } from '../store/store.ts';
@@ -8,7 +9,7 @@ import { HealthMonitor } from './health-monitor.ts';
 import { openapiText } from './plugins/openapi.ts';
 
 /** Writes openapi/openapi.json from the routes; with `--check`, fails instead when the file says something else. */
-const file = new URL('../../openapi/openapi.json', import.meta.url);
+const file = new URL('openapi/openapi.json', PACKAGE_ROOT);
 
 // The document depends on no environment and needs no Redis, so that the connection ends before it begins.
 const config = readConfig({});

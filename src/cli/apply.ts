@@ -3,6 +3,7 @@ import { createInterface } from 'node:readline/promises';
 import { text } from 'node:stream/consumers';
 import { fileURLToPath } from 'node:url';
 import { Command } from 'commander';
+import { PACKAGE_ROOT } from '../core/package-root.ts';
 import type { Store } from '../store/store.ts';
 import { type AutomationEntry, SCHEMA_FILE } from './automation-entry.ts';
 import { carryOut } from './carry-out.ts';
@@ -23,7 +24,7 @@ interface ApplyOptions {
 /** `orc apply` and `orc export`: automations as a file. */
 export function fileCommands(context: CommandContext): Command[] {
   const { output } = context;
-  const schemaPath = fileURLToPath(new URL(`../../${SCHEMA_FILE}`, import.meta.url));
+  const schemaPath = fileURLToPath(new URL(SCHEMA_FILE, PACKAGE_ROOT));
 
   const applying = new Command('apply')
     .description('make the automations what a file says: show the plan, then carry it out')

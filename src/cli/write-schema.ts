@@ -1,9 +1,10 @@
 import { readFile, writeFile } from 'node:fs/promises';
+import { PACKAGE_ROOT } from '../core/package-root.ts';
 import { SCHEMA_FILE } from './automation-entry.ts';
 import { schemaText } from './automation-file.ts';
 
 /** Writes the JSON Schema of automations.yaml; with `--check`, fails instead when the file says something else. */
-const file = new URL(`../../${SCHEMA_FILE}`, import.meta.url);
+const file = new URL(SCHEMA_FILE, PACKAGE_ROOT);
 const text = schemaText();
 
 if (!process.argv.includes('--check')) {

@@ -1,6 +1,9 @@
 import { readFileSync } from 'node:fs';
-import { createRequire } from 'node:module';
+import { PACKAGE_ROOT } from '../core/package-root.ts';
 import { BASE_URL, type Page } from './page.ts';
+
+/** Where the build step puts what it has made of the pages. */
+export const SITE_FILE = new URL('dist/site.json', PACKAGE_ROOT);
 
 /** What the build step has made of the pages. {@link BASE_URL} stands in it for the origin. */
 export interface Site {
@@ -18,9 +21,7 @@ export interface Site {
  */
 export function readSite(): Site {
   try {
-    // package.json says where it is, for this file wherever it was compiled to.
-    const file = createRequire(import.meta.url).resolve('#site.json');
-    return JSON.parse(readFileSync(file, 'utf8')) as Site;
+    return JSON.parse(readFileSync(SITE_FILE, 'utf8')) as Site;
   } catch (cause) {
     throw new Error('The pages are not built. Run `npm run build`.', { cause });
   }

@@ -3,12 +3,13 @@ import { once } from 'node:events';
 import type { Writable } from 'node:stream';
 import { fileURLToPath } from 'node:url';
 import { withDeadline } from '../core/deadline.ts';
+import { PACKAGE_ROOT } from '../core/package-root.ts';
 import type { RunAttempt } from '../core/run.ts';
 import type { Logger } from '../logger.ts';
 import type { Lease } from '../store/consumer.ts';
 
 /** Compiled, as Node runs it; the sources are not. */
-const SCRIPT = fileURLToPath(new URL('./guard-process.js', import.meta.url));
+const SCRIPT = fileURLToPath(new URL('dist/guard-process.js', PACKAGE_ROOT));
 
 /** The guard needs little, and V8 would take more for as long as it may. */
 const V8_OPTIONS = ['--max-semi-space-size=1', '--max-old-space-size=32', '--v8-pool-size=0'];

@@ -14,9 +14,9 @@ import {
   RedisServerMissingError,
 } from '../../src/local/find-redis-server.ts';
 import { type StartRedisServerOptions, startRedisServer } from '../../src/local/redis-server.ts';
+import { compiled } from '../support/repository.ts';
 
-/** The file as `orc local` runs it. `npm test` builds it first. */
-const BUILT = new URL('../../dist/local/redis-server.js', import.meta.url).href;
+const COMPILED = compiled('local/redis-server.js');
 
 let root: string;
 let server: RedisServer;
@@ -53,7 +53,7 @@ function client(url: string): Redis {
 async function startInProcess(directory: string) {
   const options = JSON.stringify({ server, dataDir: directory, persistence: 'always' });
   const script = `
-    const { startRedisServer } = await import(${JSON.stringify(BUILT)});
+    const { startRedisServer } = await import(${JSON.stringify(COMPILED)});
     const { pid, socketPath } = await startRedisServer(${options});
     console.log(JSON.stringify({ pid, socketPath }));
     process.stdin.resume().once('end', () => process.exit());`;

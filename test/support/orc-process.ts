@@ -5,6 +5,7 @@ import { fileURLToPath } from 'node:url';
 import { afterAll, expect } from 'vitest';
 import type { LogRecord } from '../../src/local/child.ts';
 import type { LockTiming } from '../../src/store/consumer.ts';
+import { compiled } from './repository.ts';
 
 /** The executable as users get it. `npm test` builds it first. */
 export const ORC = fileURLToPath(new URL('../../dist/orc.js', import.meta.url));
@@ -154,10 +155,10 @@ export async function startWorkerProcess(env: NodeJS.ProcessEnv, program = ORC):
 
 /** What `orc worker` does, with locks of its own timing. */
 const TIMED_WORKER = `
+  import { readConfig } from '${compiled('config.js')}';
+  import { createLogger } from '${compiled('logger.js')}';
+  import { startWorker } from '${compiled('worker/start-worker.js')}';
   const [timing] = process.argv.slice(1);
-  const dist = (file) => import(new URL(file, '${new URL('../../dist/', import.meta.url)}').href);
-  const [{ readConfig }, { createLogger }, { startWorker }] = await Promise.all(
-    ['config.js', 'logger.js', 'worker/start-worker.js'].map(dist));
   const config = readConfig();
   const worker = startWorker(config, config.REDIS_URL, createLogger('info', 'worker'), { timing: JSON.parse(timing) });
   process.once('SIGTERM', () => worker.close(config.SHUTDOWN_GRACE_MS));

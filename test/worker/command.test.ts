@@ -5,6 +5,7 @@ import { fileURLToPath } from 'node:url';
 import { expect, test } from 'vitest';
 import type { CommandAction } from '../../src/core/automation.ts';
 import { LOCK_LOST, SHUTTING_DOWN } from '../../src/store/consumer.ts';
+import { compiled } from '../support/repository.ts';
 import { command, script } from '../support/store.ts';
 import {
   ESCAPE,
@@ -231,7 +232,7 @@ test.each<[string, CommandAction, string]>([
 test('a worker that has no file descriptors left fails the attempt and lives on', () => {
   const source = `
     import { closeSync, openSync } from 'node:fs';
-    import { runCommand } from '${new URL('../../dist/worker/actions/command.js', import.meta.url)}';
+    import { runCommand } from '${compiled('worker/actions/command.js')}';
     const action = { type: 'command', argv: ['true'], env: {}, passEnv: [] };
     const run = { payload: Buffer.from('{}'), acceptedAt: new Date() };
     const log = { note() {}, write() {} };

@@ -1,9 +1,10 @@
 import { readFile } from 'node:fs/promises';
+import { PACKAGE_ROOT } from '../../core/package-root.ts';
 import { errorsMarkdown } from '../errors.ts';
 import type { Page } from '../page.ts';
 
-/** Where the pages are written; the same folder for this file and for what it is compiled to. */
-export const SOURCE = new URL('../../../src/pages/', import.meta.url);
+/** Where the pages are written. */
+export const SOURCE = new URL('src/pages/', PACKAGE_ROOT);
 
 /** The public pages, in the order in which they are best read. */
 export async function readPages(): Promise<Page[]> {

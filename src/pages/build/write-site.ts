@@ -1,10 +1,10 @@
 import { readFile, writeFile } from 'node:fs/promises';
 import { llmsFullTxt, llmsTxt } from '../llms.ts';
-import type { Site } from '../site.ts';
+import { SITE_FILE, type Site } from '../site.ts';
 import { readPages, SOURCE } from './pages.ts';
 import { renderHtml } from './render.ts';
 
-/** Build step: renders the public pages into dist/pages/site.json, so that the service needs no renderer. */
+/** Build step: renders the public pages into {@link SITE_FILE}, so that the service needs no renderer. */
 const pages = await readPages();
 const asset = (name: string) => readFile(new URL(`assets/${name}`, SOURCE), 'utf8');
 
@@ -17,4 +17,4 @@ const site: Site = {
     '/assets/icon.svg': { type: 'image/svg+xml', text: await asset('icon.svg') },
   },
 };
-await writeFile(new URL('../../../dist/pages/site.json', import.meta.url), JSON.stringify(site));
+await writeFile(SITE_FILE, JSON.stringify(site));
