@@ -35,6 +35,13 @@ export async function openModel({
   let answered = 0;
   let failures = 0;
   const total = Math.round(rate * seconds);
+  const ending = new Int32Array(new SharedArrayBuffer(4));
+  const periodMs = Math.max(1000 / rate, MIN_PERIOD_MS);
+  const ticker = new Worker(new URL('./http-ticker.js', import.meta.url), {
+    workerData: { periodMs, ending } satisfies Ticks,
+  });
+  // A thread takes tens of milliseconds to start, for which no request must have been due.
+  await once(ticker, 'message');
 
   const mark = markCpu(watched);
   const started = performance.now();
@@ -65,11 +72,6 @@ export async function openModel({
         resolve();
       };
     }
-    const ending = new Int32Array(new SharedArrayBuffer(4));
-    const periodMs = Math.max(1000 / rate, MIN_PERIOD_MS);
-    const ticker = new Worker(new URL('./http-ticker.js', import.meta.url), {
-      workerData: { periodMs, ending } satisfies Ticks,
-    });
     ticker.on('message', () => {
       const now = performance.now();
       for (; made < total && started + (made * 1000) / rate <= now; made += 1) {
