@@ -1,14 +1,15 @@
 import { createHash } from 'node:crypto';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 
-/** A text with the tag by which a client recognises it. */
+/** A text in UTF-8, encoded once, with the tag by which a client recognises it. */
 export interface Document {
-  body: string;
+  body: Buffer;
   etag: string;
 }
 
 /** The tag is a strong one: the same tag means the same bytes. */
-export function documentOf(body: string): Document {
+export function documentOf(text: string): Document {
+  const body = Buffer.from(text);
   return { body, etag: `"${createHash('sha256').update(body).digest('base64url').slice(0, 22)}"` };
 }
 
