@@ -1,4 +1,4 @@
-import { type Logger, type LoggerOptions, pino } from 'pino';
+import { type DestinationStream, type Logger, type LoggerOptions, pino } from 'pino';
 import { API_KEY_IN_TEXT } from './core/api-key.ts';
 import { withDeadline } from './core/deadline.ts';
 
@@ -34,12 +34,38 @@ export function createLogger(level: string, process: 'api' | 'worker'): Logger {
       censor: '[redacted]',
     },
   };
-  const buffer =
-    process === 'api'
-      ? { minLength: BUFFER_LENGTH, periodicFlush: FLUSH_INTERVAL_MS }
-      : // Even one character of it is what makes `flush` wait.
-        { minLength: 1 };
-  return pino(options, pino.destination({ dest: 1, sync: false, ...buffer }));
+  // Even one character of a buffer is what makes `flush` wait.
+  const destination = pino.destination({ dest: 1, sync: false, minLength: 1 });
+  return pino(options, process === 'api' ? gather(destination) : destination);
+}
+
+/** Hands lines on together. The destination could do so itself, but would measure all that it holds for each line anew. */
+function gather(destination: ReturnType<typeof pino.destination>): DestinationStream {
+  let lines = '';
+  let timer: NodeJS.Timeout | undefined;
+  const send = () => {
+    clearTimeout(timer);
+    timer = undefined;
+    if (lines !== '') destination.write(lines);
+    lines = '';
+  };
+  process.once('exit', () => {
+    send();
+    destination.flushSync();
+  });
+  const stream = {
+    write: (line: string) => {
+      lines += line;
+      if (lines.length >= BUFFER_LENGTH) send();
+      else timer ??= setTimeout(send, FLUSH_INTERVAL_MS);
+    },
+    // Called by pino's `logger.flush`.
+    flush: (callback: (error?: Error) => void) => {
+      send();
+      destination.flush(callback);
+    },
+  };
+  return stream;
 }
 
 let latest = { ms: 0, iso: '' };
