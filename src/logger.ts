@@ -34,38 +34,39 @@ export function createLogger(level: string, process: 'api' | 'worker'): Logger {
       censor: '[redacted]',
     },
   };
+  if (process === 'api') return pino(options, gathering());
   // Even one character of a buffer is what makes `flush` wait.
-  const destination = pino.destination({ dest: 1, sync: false, minLength: 1 });
-  return pino(options, process === 'api' ? gather(destination) : destination);
+  return pino(options, pino.destination({ dest: 1, sync: false, minLength: 1 }));
 }
 
-/** Hands lines on together. The destination could do so itself, but would measure all that it holds for each line anew. */
-function gather(destination: ReturnType<typeof pino.destination>): DestinationStream {
+/**
+ * Standard output, to which lines are handed on together. The destination gathers them, too, but measures all that it
+ * holds for each line anew, which takes longer than making the line.
+ */
+function gathering(): Pick<ReturnType<typeof pino.destination>, 'flush'> & DestinationStream {
+  const destination = pino.destination({ dest: 1, sync: false, minLength: BUFFER_LENGTH });
   let lines = '';
   let timer: NodeJS.Timeout | undefined;
-  const send = () => {
+  const handOn = () => {
     clearTimeout(timer);
     timer = undefined;
     if (lines !== '') destination.write(lines);
     lines = '';
   };
-  process.once('exit', () => {
-    send();
-    destination.flushSync();
-  });
-  const stream = {
-    write: (line: string) => {
-      lines += line;
-      if (lines.length >= BUFFER_LENGTH) send();
-      else timer ??= setTimeout(send, FLUSH_INTERVAL_MS);
-    },
-    // Called by pino's `logger.flush`.
-    flush: (callback: (error?: Error) => void) => {
-      send();
-      destination.flush(callback);
-    },
+  const flush: typeof destination.flush = (callback) => {
+    handOn();
+    destination.flush(callback);
   };
-  return stream;
+  // Before the destination writes what it holds, at the very end.
+  process.prependOnceListener('exit', handOn);
+  return {
+    write: (line) => {
+      lines += line;
+      if (lines.length >= BUFFER_LENGTH) handOn();
+      else timer ??= setTimeout(flush, FLUSH_INTERVAL_MS).unref();
+    },
+    flush,
+  };
 }
 
 let latest = { ms: 0, iso: '' };

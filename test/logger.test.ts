@@ -1,0 +1,36 @@
+import { spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
+import { expect, onTestFinished, test } from 'vitest';
+import { compiled } from './support/repository.ts';
+
+/** Node's arguments for a process that logs as the API does. */
+function loggingBy(source: string): string[] {
+  const program = `
+    import { createLogger, flush } from '${compiled('logger.js')}';
+    const logger = createLogger('info', 'api');
+    ${source}`;
+  return ['--input-type=module', '--eval', program];
+}
+
+const LOG_ALL = 'for (let index = 0; index < 1000; index += 1) logger.info(`line ${index}`);';
+
+test.each([
+  ['ends by itself', ''],
+  ['is ended at once', 'process.exit();'],
+  ['is ended while it writes', 'setImmediate(() => process.exit());'],
+  ['is killed when it has waited for its log', "await flush(logger); process.kill(process.pid, 'SIGKILL');"],
+])('every line of a process that %s is written, in order', (_, ending) => {
+  const { stdout } = spawnSync(process.execPath, loggingBy(LOG_ALL + ending), { encoding: 'utf8' });
+  const messages = stdout.match(/(?<="msg":")[^"]+/g);
+  expect(messages).toEqual(Array.from({ length: 1000 }, (_, index) => `line ${index}`));
+});
+
+test('a line is written though no other comes', async () => {
+  const waiting = spawn(
+    process.execPath,
+    loggingBy("logger.info('alone'); setInterval(() => undefined, 1000);"),
+  );
+  onTestFinished(() => void waiting.kill());
+  const [line] = (await once(waiting.stdout, 'data')) as [Buffer];
+  expect(String(line)).toContain('"msg":"alone"');
+});
