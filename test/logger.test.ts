@@ -12,7 +12,7 @@ function loggingBy(source: string): string[] {
   return ['--input-type=module', '--eval', program];
 }
 
-const LOG_ALL = 'for (let index = 0; index < 1000; index += 1) logger.info(`line ${index}`);';
+const LOG_ALL = 'for (let index = 0; index < 1000; index += 1) logger.info("line " + index);';
 
 test.each([
   ['ends by itself', ''],

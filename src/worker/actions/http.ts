@@ -27,15 +27,16 @@ export async function deliverToUrl(
   version: string,
   { run, log, timeoutMs, signal }: ActionContext,
 ): Promise<AttemptResult | 'interrupted'> {
-  const timeout = AbortSignal.timeout(timeoutMs);
   const timestamp = new Date();
   const signature = new Webhook(signingSecret).sign(run.id, timestamp, run.payload);
   // fetch would give up after 300 s without a word from the receiver, whatever the automation's time limit says.
   const send = new URL(url).protocol === 'https:' ? requestByHttps : requestByHttp;
+  let isTimedOut = false;
+  let timer: NodeJS.Timeout | undefined;
   try {
     const request = send(url, {
       method: 'POST',
-      signal: AbortSignal.any([timeout, signal]),
+      signal,
       headers: {
         'content-type': 'application/json',
         'content-length': run.payload.length,
@@ -46,6 +47,10 @@ export async function deliverToUrl(
         ...(run.traceparent !== undefined && { traceparent: run.traceparent }),
       },
     });
+    timer = setTimeout(() => {
+      isTimedOut = true;
+      request.destroy();
+    }, timeoutMs);
     request.end(run.payload);
     const [response] = (await once(request, 'response')) as [IncomingMessage];
     // The status that has arrived decides; what goes wrong after it does not matter any more.
@@ -54,7 +59,7 @@ export async function deliverToUrl(
     return judge(response.statusCode ?? 0);
   } catch (error) {
     if (signal.aborted) return 'interrupted';
-    if (timeout.aborted) {
+    if (isTimedOut) {
       const message = `No answer came within ${timeoutMs} ms.`;
       log.note(message);
       return { outcome: { status: 'timed_out', reason: 'timeout', message }, mayRetry: true };
@@ -62,6 +67,8 @@ export async function deliverToUrl(
     const message = `The request failed: ${describe(error)}.`;
     log.note(message);
     return { outcome: { status: 'failed', reason: 'network_error', message }, mayRetry: true };
+  } finally {
+    clearTimeout(timer);
   }
 }
 
