@@ -2,6 +2,7 @@ import type { IRedisTransaction } from 'bullmq';
 import type { ConfirmedKey } from './automations.ts';
 import type { RedisClient } from './connect.ts';
 import type { Keys } from './keys.ts';
+import { acceptedAtOf } from './run-id.ts';
 
 /**
  * Goes in front of BullMQ's script that adds a job, as part of it: unless the key and the automation are what they are
@@ -14,14 +15,15 @@ import type { Keys } from './keys.ts';
  */
 const GUARD = `
   do
-    local automationKey, openRunsKey, jobKey = unpack(KEYS, #KEYS - 2)
-    local id, keyHash, attempts, runId = unpack(ARGV, #ARGV - 3)
+    local automationKey, openRunsKey, latestRunsKey, jobKey = unpack(KEYS, #KEYS - 3)
+    local id, keyHash, attempts, runId, slug, acceptedAt = unpack(ARGV, #ARGV - 5)
     if redis.call('EXISTS', jobKey) == 1 then return runId end
     local found = redis.call('HMGET', automationKey, 'id', 'enabled', 'keyHash', 'attempts', 'concurrency', 'rate')
     local isExpected = found[1] == id and found[2] == '1' and found[3] == keyHash and found[4] == attempts
       and not found[5] and not found[6]
     if not isExpected then return false end
     redis.call('ZADD', openRunsKey, 0, runId)
+    redis.call('ZADD', latestRunsKey, 'GT', acceptedAt, slug)
   end
 `;
 
@@ -51,13 +53,13 @@ export function guardedAccept(
     const { lua, numberOfKeys } = script;
     const guarded = `${name}:guarded`;
     if (!(guarded in redis)) {
-      redis.defineCommand(guarded, { lua: GUARD + lua, numberOfKeys: numberOfKeys + 3 });
+      redis.defineCommand(guarded, { lua: GUARD + lua, numberOfKeys: numberOfKeys + 4 });
     }
     return (redis as unknown as Commands)[guarded]?.([
       ...args.slice(0, numberOfKeys),
-      ...[keys.automation(slug), keys.openRuns(slug), run.jobKey],
+      ...[keys.automation(slug), keys.openRuns(slug), keys.latestRuns, run.jobKey],
       ...args.slice(numberOfKeys),
-      ...[id, keyHash, attempts, run.id],
+      ...[id, keyHash, attempts, run.id, slug, acceptedAtOf(run.id).getTime()],
     ]);
   };
   return { runCommand } as unknown as IRedisTransaction;

@@ -16,6 +16,8 @@ export interface Keys {
   openRuns(slug: string): string;
   /** The same for its runs that have ended and are kept. */
   endedRuns(slug: string): string;
+  /** Sorted set of the slugs of automations that have runs, by when the latest was accepted, in milliseconds since the epoch. */
+  latestRuns: string;
   /** Held by the worker whose turn it is to remove runs that are kept no longer; expires with the turn. */
   retentionTurn: string;
   /** Number of runs an automation accepted in the current window of its rate limit; expires with the window. */
@@ -48,6 +50,7 @@ export function createKeys(prefix: string): Keys {
     rejections: (slug) => `${root}:rejections:${slug}`,
     openRuns: (slug) => `${root}:open-runs:${slug}`,
     endedRuns: (slug) => `${root}:ended-runs:${slug}`,
+    latestRuns: `${root}:latest-runs`,
     retentionTurn: `${root}:retention-turn`,
     rateWindow: (automationId) => `${root}:rate:${automationId}`,
     idempotency: (automationId, keyHash) => `${root}:idempotency:${automationId}:${keyHash}`,

@@ -2,6 +2,7 @@ import type { Result } from 'ioredis';
 import type { RedisClient } from './connect.ts';
 import type { Keys } from './keys.ts';
 import type { Transaction } from './queue.ts';
+import { acceptedAtOf, endOfMs } from './run-id.ts';
 
 /** A page of the index grows up to this many runs, so that a long search takes few round trips. */
 const FIRST_PAGE = 50;
@@ -24,6 +25,12 @@ declare module 'ioredis' {
   }
 }
 
+/** One automation's part of the index, and the end of it that was not read yet, as ZRANGE takes it; '' is none. */
+interface Source {
+  keys: string[];
+  before: string;
+}
+
 /** The two halves of the index. */
 export type IndexPart = 'open' | 'ended';
 
@@ -41,9 +48,13 @@ export class RunIndex {
     redis.defineCommand('orcEndRun', { numberOfKeys: 3, lua: END });
   }
 
-  /** Adds to what enqueues a run what makes it be found. */
-  add(transaction: Transaction, slug: string, runId: string): unknown {
-    return transaction.runCommand('zadd', [this.#keys.openRuns(slug), 0, runId]);
+  /** Adds to what enqueues a run what makes it be found. @returns what the commands return */
+  add(transaction: Transaction, slug: string, runId: string): unknown[] {
+    const { latestRuns, openRuns } = this.#keys;
+    return [
+      transaction.runCommand('zadd', [openRuns(slug), 0, runId]),
+      transaction.runCommand('zadd', [latestRuns, 'GT', acceptedAtOf(runId).getTime(), slug]),
+    ];
   }
 
   /** @param succeededAt when the run succeeded, if it did, in milliseconds since the epoch */
@@ -65,7 +76,24 @@ export class RunIndex {
 
   /** Forgets a deleted automation that has no runs any more. */
   async forget(slug: string): Promise<void> {
-    await this.#redis.zrem(this.#keys.formerAutomations, slug);
+    const { formerAutomations, latestRuns } = this.#keys;
+    await Promise.all([this.#redis.zrem(formerAutomations, slug), this.#redis.zrem(latestRuns, slug)]);
+  }
+
+  /** Which of these automations no run was noted for, which have runs of a version that noted none, or no runs. */
+  async withoutLatest(slugs: readonly string[]): Promise<string[]> {
+    const known = new Set(await this.#redis.zrange(this.#keys.latestRuns, 0, '-1'));
+    return slugs.filter((slug) => !known.has(slug));
+  }
+
+  /** Makes up for a latest run that was not noted. */
+  async noteLatest(slug: string): Promise<void> {
+    const { latestRuns, openRuns, endedRuns } = this.#keys;
+    const newest = await Promise.all(
+      [openRuns(slug), endedRuns(slug)].map((key) => this.#redis.zrange(key, -1, '-1')),
+    );
+    const runId = newest.flat().sort().at(-1);
+    if (runId !== undefined) await this.#redis.zadd(latestRuns, 'GT', acceptedAtOf(runId).getTime(), slug);
   }
 
   /** When a run of each automation last succeeded, by slug. */
@@ -79,35 +107,70 @@ export class RunIndex {
     return Promise.all(slugs.map((slug) => this.#redis.zcard(this.#keys.openRuns(slug))));
   }
 
-  /** The ids of these automations' runs in pages, the newest run first over all of them; a run may come twice. */
-  async *newestFirst(slugs: readonly string[], parts: readonly IndexPart[]): AsyncGenerator<string[]> {
-    let sources = slugs.map((slug) => ({ keys: parts.map((part) => this.#keyOf(part, slug)), before: '+' }));
+  /**
+   * The ids of runs in pages, the newest run first; a run may come twice.
+   *
+   * @param slug of the only automation whose runs are wanted
+   * @param wanted how many runs are wanted, as far as is known: what is read at first
+   */
+  async *newestFirst(
+    slug: string | undefined,
+    parts: readonly IndexPart[],
+    wanted: number,
+  ): AsyncGenerator<string[]> {
+    const first = slug === undefined ? await this.#latest(wanted) : { slugs: [slug], rest: '' };
+    let sources = this.#sourcesOf(first.slugs, parts);
+    // What the automations that were not looked at yet can have is older than this.
+    let { rest } = first;
     let hungry = sources;
     let pending: string[] = [];
-    for (let count = FIRST_PAGE; sources.length > 0; count = Math.min(count * 2, LARGEST_PAGE)) {
+    for (
+      let count = Math.min(wanted, FIRST_PAGE);
+      hungry.length > 0 || rest !== '';
+      count = Math.min(count * 2, LARGEST_PAGE)
+    ) {
       for (const ids of await Promise.all(hungry.map((source) => this.#nextPage(source, count))))
         pending.push(...ids);
       sources = sources.filter(({ before }) => before !== '');
       // Nothing newer than this can still come from any source.
-      const frontier =
-        sources
-          .map(({ before }) => before)
-          .sort()
-          .at(-1) ?? '';
-      hungry = sources.filter(({ before }) => before === frontier);
+      const frontier = [...sources.map(({ before }) => before), rest].sort().at(-1) ?? '';
       pending.sort((a, b) => (a < b ? 1 : -1));
       const end = pending.findIndex((id) => `(${id}` < frontier);
       const ready = end === -1 ? pending : pending.slice(0, end);
       pending = pending.slice(ready.length);
       if (ready.length > 0) yield ready;
+      if (rest !== '' && frontier === rest) {
+        // All at once, so that none is missed which has a new run meanwhile and so comes earlier in their order.
+        const known = new Set(first.slugs);
+        const others = (await this.slugs()).filter((each) => !known.has(each));
+        sources.push(...this.#sourcesOf(others, parts));
+        rest = '';
+        hungry = sources;
+      } else hungry = sources.filter(({ before }) => before === frontier);
     }
+  }
+
+  /**
+   * The automations with the latest runs, so many that no other one has any of the `wanted` newest runs if each has one.
+   *
+   * @returns their slugs, and what the runs of all others come before
+   */
+  async #latest(wanted: number): Promise<{ slugs: string[]; rest: string }> {
+    const found = await this.#redis.zrange(this.#keys.latestRuns, 0, `${wanted}`, 'REV', 'WITHSCORES');
+    const slugs = found.filter((_, index) => index % 2 === 0);
+    const next = slugs.length > wanted ? endOfMs(Number(found.at(-1))) : '';
+    return { slugs: slugs.slice(0, wanted), rest: `(${next}` };
+  }
+
+  #sourcesOf(slugs: readonly string[], parts: readonly IndexPart[]): Source[] {
+    return slugs.map((slug) => ({ keys: parts.map((part) => this.#keyOf(part, slug)), before: '+' }));
   }
 
   /**
    * The runs that come next in one automation's index. A run moves from the first part to the second one only, and they
    * are read in this order and as far back as each other, so that none is missed.
    */
-  async #nextPage(source: { keys: string[]; before: string }, count: number): Promise<string[]> {
+  async #nextPage(source: Source, count: number): Promise<string[]> {
     const { keys, before } = source;
     const pages = await Promise.all(
       keys.map((key) => this.#redis.zrange(key, before, '-', 'BYLEX', 'REV', 'LIMIT', 0, count)),

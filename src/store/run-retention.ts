@@ -55,6 +55,7 @@ export class RunRetention {
   async #sweepOnce({ maxAgeMs, maxRuns }: RetentionLimits): Promise<{ removed: number; hasMore: boolean }> {
     const endedBefore = Date.now() - maxAgeMs;
     const slugs = await this.#index.slugs();
+    const withoutLatest = new Set(await this.#index.withoutLatest(slugs));
     let removed = 0;
     let hasMore = false;
     for (let start = 0; start < slugs.length; start += BATCH) {
@@ -62,6 +63,7 @@ export class RunRetention {
       for (const counted of await Promise.all(batch.map((slug) => this.#count(slug, maxRuns)))) {
         const { slug, ended, oldest, keepRuns, isFormer } = counted;
         await this.#tidy(slug, counted.oldestOpen);
+        if (withoutLatest.has(slug)) await this.#index.noteLatest(slug);
         // A run ends after it was accepted, so that a younger one cannot be too old.
         if (ended > keepRuns || (oldest !== undefined && acceptedAtOf(oldest).getTime() < endedBefore)) {
           const done = await this.#remove(slug, keepRuns, endedBefore);

@@ -133,13 +133,12 @@ export class RunQueue {
     const owner = { automationId, slug };
     const client = await backend.client;
     if (!hasLane && !idempotency) {
-      // Two commands, one after the other: of a run that is only listed, nothing is left when its time is over.
-      const [listed, added] = await Promise.allSettled([
-        this.#index.add(client, slug, runId),
-        backend.addJobToTransaction(client, job, runId),
-      ]);
+      // One command after the other: of a run that is only listed, nothing is left when its time is over.
+      const listing = this.#index.add(client, slug, runId);
+      const adding = backend.addJobToTransaction(client, job, runId);
+      const [added, ...listed] = await Promise.allSettled([adding, ...listing]);
       if (added.status === 'rejected') throw refusalOf(added.reason);
-      if (listed.status === 'rejected') throw listed.reason;
+      for (const each of listed) if (each.status === 'rejected') throw each.reason;
       return;
     }
     const transaction = client.multi();
@@ -250,20 +249,20 @@ export class RunQueue {
   }
 
   /** The newest runs that match, newest first. */
-  async list({ automation, status, limit }: RunFilter): Promise<Run[]> {
-    const slugs = automation === undefined ? await this.#index.slugs() : [automation];
+  async list(filter: RunFilter): Promise<Run[]> {
+    const { status, limit } = filter;
     // By id: a run that ends meanwhile may come twice.
     const found = new Map<string, Run>();
-    for await (const run of this.#newestFirst(slugs, status)) {
+    for await (const run of this.#newestFirst(filter)) {
       if (status === undefined || run.status === status) found.set(run.id, run);
       if (found.size === limit) break;
     }
     return [...found.values()];
   }
 
-  async *#newestFirst(slugs: readonly string[], status: RunStatus | undefined): AsyncGenerator<Run> {
+  async *#newestFirst({ automation, status, limit }: RunFilter): AsyncGenerator<Run> {
     const queue = await this.#queue.open();
-    for await (const ids of this.#index.newestFirst(slugs, partsFor(status))) {
+    for await (const ids of this.#index.newestFirst(automation, partsFor(status), limit)) {
       const candidates = await this.#withFinish(queue, ids, status);
       for (let start = 0; start < candidates.length; start += READ_BATCH) {
         yield* await this.#read(queue, candidates.slice(start, start + READ_BATCH));

@@ -36,6 +36,15 @@ describe('an accepted trigger', () => {
     expect(answer.headers['cache-control']).toBe('no-store');
   });
 
+  test('is the newest run of all automations, whether it is the first with its key or not', async () => {
+    const { slug, key } = await newAutomation();
+    const other = await newAutomation();
+    for (const each of [{ slug, key }, other, { slug, key }, other]) {
+      const runId = expectAccepted(await app.inject(trigger(each.slug, each.key)));
+      expect(await store.runs.list({ limit: 1 })).toMatchObject([{ id: runId, automation: each.slug }]);
+    }
+  });
+
   test('is a run in the queue, of that automation, with that payload', async () => {
     const { slug, key } = await newAutomation();
     const runId = expectAccepted(

@@ -110,7 +110,7 @@ test('runs of a deleted automation are removed as well, and then it is forgotten
   expect((await runs.list({ limit: 10 })).map(({ id }) => id).reverse()).toEqual(ids);
   expect(await retention.sweep({ maxAgeMs: DAY_MS, maxRuns: 0 })).toBe(2);
   await retention.sweep({ maxAgeMs: DAY_MS, maxRuns: 0 });
-  expect(await redis.exists(keys.formerAutomations)).toBe(0);
+  expect(await redis.exists(keys.formerAutomations, keys.latestRuns)).toBe(0);
 });
 
 test('what a crash left behind in the index is put right', async () => {

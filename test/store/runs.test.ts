@@ -124,6 +124,33 @@ describe('list', () => {
     expect(await listedIds({ automation: 'unknown', limit: 1 })).toEqual([]);
   });
 
+  test('has the newest of all automations, however many have runs', async () => {
+    const automations = await Promise.all(
+      Array.from({ length: 30 }, (_, index) => createTriggered(store, `one-of-many-${index}`)),
+    );
+    const ids: string[] = [];
+    // The first ones get a run in each turn, the last ones in every fifth only.
+    for (let turn = 0; turn < 5; turn += 1) {
+      for (const automation of automations.slice(0, 30 - turn * 6))
+        ids.push(await acceptRun(store, automation));
+    }
+    ids.reverse();
+    for (const limit of [1, 5, 6, 7, 29, 30, 31, 60, ids.length, 1000]) {
+      expect(await listedIds({ limit })).toEqual(ids.slice(0, limit));
+      expect(await listedIds({ limit, status: 'queued' })).toEqual(ids.slice(0, limit));
+    }
+    expect(await listedIds({ limit: 7, status: 'failed' })).toEqual([]);
+  });
+
+  test('has the runs of a version that did not note which automation had the latest', async () => {
+    const [first, second] = [await createTriggered(store, 'first'), await createTriggered(store, 'second')];
+    const ids = [await acceptRun(store, first), await acceptRun(store, second)].reverse();
+    await store.redis.del(store.keys.latestRuns);
+    expect(await listedIds({ limit: 10 })).toEqual(ids);
+    await store.retention.sweep({ maxAgeMs: 1e9, maxRuns: 10 });
+    expect(await listedIds({ limit: 1 })).toEqual(ids.slice(0, 1));
+  });
+
   test('has only the runs with one status when asked', async () => {
     const automation = await createTriggered(store, 'filtered', { attempts: 2 });
     const attempts = new HeldAttempts();
