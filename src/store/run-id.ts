@@ -32,5 +32,5 @@ export function endOfMs(ms: number): string {
 
 /** When a run was accepted, which its id says in its first 48 bits (RFC 9562, section 5.7). */
 export function acceptedAtOf(runId: string): Date {
-  return new Date(Number.parseInt(runId.slice('run_'.length).replaceAll('-', '').slice(0, 12), 16));
+  return new Date(Number.parseInt(runId.slice(4, 12) + runId.slice(13, 17), 16));
 }
