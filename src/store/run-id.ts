@@ -24,10 +24,10 @@ export function newRunId(): string {
   return `run_${uuidv7({ random, msecs: latestMs, seq: sequence })}`;
 }
 
-/** Follows every id of that millisecond and those before, and precedes all others. */
-export function endOfMs(ms: number): string {
+/** Precedes every id of that millisecond, and follows those before. */
+export function startOfMs(ms: number): string {
   const digits = ms.toString(16).padStart(12, '0');
-  return `run_${digits.slice(0, 8)}-${digits.slice(8)}~`;
+  return `run_${digits.slice(0, 8)}-${digits.slice(8)}`;
 }
 
 /** When a run was accepted, which its id says in its first 48 bits (RFC 9562, section 5.7). */

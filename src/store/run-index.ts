@@ -2,7 +2,7 @@ import type { Result } from 'ioredis';
 import type { RedisClient } from './connect.ts';
 import type { Keys } from './keys.ts';
 import type { Transaction } from './queue.ts';
-import { acceptedAtOf, endOfMs } from './run-id.ts';
+import { acceptedAtOf, startOfMs } from './run-id.ts';
 
 /** A page of the index grows up to this many runs, so that a long search takes few round trips. */
 const FIRST_PAGE = 50;
@@ -12,6 +12,20 @@ const LARGEST_PAGE = 1000;
 const END = `
   if redis.call('ZREM', KEYS[1], ARGV[1]) == 1 then redis.call('ZADD', KEYS[2], 0, ARGV[1]) end
   if ARGV[3] then redis.call('HSET', KEYS[3], ARGV[2], ARGV[3]) end`;
+
+/** The last members of sorted sets, each before its own and all from another on. Together, as a command for each would take longer than its work. */
+const READ_PAGES = `
+  local pages = {}
+  for i, key in ipairs(KEYS) do
+    pages[i] = redis.call('ZRANGE', key, ARGV[i + 2], ARGV[2], 'BYLEX', 'REV', 'LIMIT', 0, ARGV[1])
+  end
+  return pages`;
+
+/** So many automations more than runs are wanted may have had a run in the same millisecond as the last one of them. */
+const SAME_MS = 100;
+
+/** So many automations are read from together, so that Redis does not keep others waiting. */
+const READ_TOGETHER = 50;
 
 declare module 'ioredis' {
   interface RedisCommander<Context> {
@@ -118,10 +132,10 @@ export class RunIndex {
     parts: readonly IndexPart[],
     wanted: number,
   ): AsyncGenerator<string[]> {
-    const first = slug === undefined ? await this.#latest(wanted) : { slugs: [slug], rest: '' };
+    const first = slug === undefined ? await this.#latest(wanted) : { slugs: [slug], oldest: '', rest: '' };
     let sources = this.#sourcesOf(first.slugs, parts);
     // What the automations that were not looked at yet can have is older than this.
-    let { rest } = first;
+    let { oldest, rest } = first;
     let hungry = sources;
     let pending: string[] = [];
     for (
@@ -129,8 +143,8 @@ export class RunIndex {
       hungry.length > 0 || rest !== '';
       count = Math.min(count * 2, LARGEST_PAGE)
     ) {
-      for (const ids of await Promise.all(hungry.map((source) => this.#nextPage(source, count))))
-        pending.push(...ids);
+      for (const ids of await this.#nextPages(hungry, count, oldest)) pending.push(...ids);
+      oldest = '';
       sources = sources.filter(({ before }) => before !== '');
       // Nothing newer than this can still come from any source.
       const frontier = [...sources.map(({ before }) => before), rest].sort().at(-1) ?? '';
@@ -153,13 +167,19 @@ export class RunIndex {
   /**
    * The automations with the latest runs, so many that no other one has any of the `wanted` newest runs if each has one.
    *
-   * @returns their slugs, and what the runs of all others come before
+   * @returns their slugs, what none of those runs comes before, and what the runs of all others come before
    */
-  async #latest(wanted: number): Promise<{ slugs: string[]; rest: string }> {
-    const found = await this.#redis.zrange(this.#keys.latestRuns, 0, `${wanted}`, 'REV', 'WITHSCORES');
+  async #latest(wanted: number): Promise<{ slugs: string[]; oldest: string; rest: string }> {
+    const read = wanted + SAME_MS;
+    const found = await this.#redis.zrange(this.#keys.latestRuns, 0, `${read - 1}`, 'REV', 'WITHSCORES');
     const slugs = found.filter((_, index) => index % 2 === 0);
-    const next = slugs.length > wanted ? endOfMs(Number(found.at(-1))) : '';
-    return { slugs: slugs.slice(0, wanted), rest: `(${next}` };
+    const times = found.filter((_, index) => index % 2 === 1).map(Number);
+    const lastMs = times[wanted - 1];
+    if (lastMs === undefined) return { slugs, oldest: '', rest: '(' };
+    const oldest = startOfMs(lastMs);
+    const end = times.findIndex((ms) => ms < lastMs);
+    if (end === -1) return { slugs, oldest, rest: slugs.length < read ? '(' : `(${startOfMs(lastMs + 1)}` };
+    return { slugs: slugs.slice(0, end), oldest, rest: `(${oldest}` };
   }
 
   #sourcesOf(slugs: readonly string[], parts: readonly IndexPart[]): Source[] {
@@ -167,18 +187,32 @@ export class RunIndex {
   }
 
   /**
-   * The runs that come next in one automation's index. A run moves from the first part to the second one only, and they
+   * The runs that come next in each automation's index. A run moves from the first part to the second one only, and they
    * are read in this order and as far back as each other, so that none is missed.
    */
-  async #nextPage(source: Source, count: number): Promise<string[]> {
-    const { keys, before } = source;
-    const pages = await Promise.all(
-      keys.map((key) => this.#redis.zrange(key, before, '-', 'BYLEX', 'REV', 'LIMIT', 0, count)),
-    );
-    const ends = pages.filter((ids) => ids.length === count).map((ids) => ids.at(-1) ?? '');
-    const end = ends.sort().at(-1) ?? '';
-    source.before = end === '' ? '' : `(${end}`;
-    return pages.flat().filter((id) => id >= end);
+  async #nextPages(sources: readonly Source[], count: number, oldest: string): Promise<string[][]> {
+    const together: Promise<string[][]>[] = [];
+    for (let start = 0; start < sources.length; start += READ_TOGETHER) {
+      together.push(this.#readPages(sources.slice(start, start + READ_TOGETHER), count, oldest));
+    }
+    return (await Promise.all(together)).flat();
+  }
+
+  async #readPages(sources: readonly Source[], count: number, oldest: string): Promise<string[][]> {
+    const keys = sources.flatMap((source) => source.keys);
+    const ends = sources.flatMap((source) => source.keys.map(() => source.before));
+    const until = oldest === '' ? '-' : `[${oldest}`;
+    const read = await this.#redis.eval(READ_PAGES, keys.length, ...keys, count, until, ...ends);
+    const pages = read as string[][];
+    let next = 0;
+    return sources.map((source) => {
+      const own = pages.slice(next, next + source.keys.length);
+      next += source.keys.length;
+      const full = own.filter((ids) => ids.length === count).map((ids) => ids.at(-1) ?? '');
+      const end = full.sort().at(-1) ?? oldest;
+      source.before = end === '' ? '' : `(${end}`;
+      return own.flat().filter((id) => id >= end);
+    });
   }
 
   #keyOf(part: IndexPart, slug: string): string {
