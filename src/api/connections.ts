@@ -13,7 +13,7 @@ export class Connection {
   readonly socket: Socket;
   /** Whether nothing that still comes is read as a request any more. */
   isClosing = false;
-  /** The response to the request that came last, and to the one before it. */
+  /** The response to the request that came last, and to the one before it, until they are over. */
   #latest: ServerResponse | undefined;
   #previous: ServerResponse | undefined;
   /** How many bytes had come when the latest request was done with: any more of them begin another one. */
@@ -39,6 +39,16 @@ export class Connection {
     done();
     // It was answered before all of it had come.
     if (!req.complete) req.once('close', done);
+  }
+
+  /**
+   * Lets go of a response that is over. All that hangs on it would otherwise live until the connection's next request, and
+   * every garbage collection until then would have to move it.
+   */
+  closed(response: ServerResponse): void {
+    if (!response.req.complete) return;
+    if (this.#latest === response) this.#latest = undefined;
+    if (this.#previous === response) this.#previous = undefined;
   }
 
   /** The response to a request whose body has not come to its end. */
@@ -97,14 +107,17 @@ export class Connections implements Iterable<Connection> {
       socket.once('close', () => this.#open.delete(socket));
     });
     const { of } = this;
-    // One function for all responses.
+    // The same functions for all responses.
     function finished(this: ServerResponse) {
       of(this.req.socket)?.finished(this);
+    }
+    function closed(this: ServerResponse) {
+      of(this.req.socket)?.closed(this);
     }
     for (const event of ['request', 'checkExpectation']) {
       server.on(event, ({ socket }, response: ServerResponse) => {
         of(socket)?.began(response);
-        response.on('finish', finished);
+        response.on('finish', finished).on('close', closed);
       });
     }
   }
