@@ -8,7 +8,7 @@ export type { Logger } from 'pino';
  * Lines are written together, up to so many characters and so many milliseconds: a write for each would cost more. Only
  * the API's: what a worker was doing has to be in its log when it is killed.
  */
-const BUFFER_LENGTH = 8192;
+const BUFFER_LENGTH = 32_768;
 const FLUSH_INTERVAL_MS = 100;
 
 const FLUSH_DEADLINE_MS = 500;
@@ -44,7 +44,12 @@ export function createLogger(level: string, process: 'api' | 'worker'): Logger {
  * holds for each line anew, which takes longer than making the line.
  */
 function gathering(): Pick<ReturnType<typeof pino.destination>, 'flush'> & DestinationStream {
-  const destination = pino.destination({ dest: 1, sync: false, minLength: BUFFER_LENGTH });
+  const destination = pino.destination({
+    dest: 1,
+    sync: false,
+    minLength: BUFFER_LENGTH,
+    maxWrite: 2 * BUFFER_LENGTH,
+  });
   let lines = '';
   let timer: NodeJS.Timeout | undefined;
   const handOn = () => {
