@@ -60,7 +60,7 @@ describe('a key that was right a moment ago', () => {
     });
     const runIds: string[] = [];
     const accept = async () => void runIds.push(expectAccepted(await app.inject(request)));
-    expect(await commandsOf(accept)).toHaveLength(3);
+    expect(await commandsOf(accept)).toHaveLength(4);
     expect(await commandsOf(accept)).toHaveLength(1);
     expect(await commandsOf(accept)).toHaveLength(1);
 
