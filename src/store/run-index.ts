@@ -94,7 +94,7 @@ export class RunIndex {
     await Promise.all([this.#redis.zrem(formerAutomations, slug), this.#redis.zrem(latestRuns, slug)]);
   }
 
-  /** Which of these automations no run was noted for, which have runs of a version that noted none, or no runs. */
+  /** Which of these automations no latest run is noted for: they have none, or only runs of a version that noted none. */
   async withoutLatest(slugs: readonly string[]): Promise<string[]> {
     const known = new Set(await this.#redis.zrange(this.#keys.latestRuns, 0, '-1'));
     return slugs.filter((slug) => !known.has(slug));

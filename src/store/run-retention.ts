@@ -61,16 +61,15 @@ export class RunRetention {
     for (let start = 0; start < slugs.length; start += BATCH) {
       const batch = slugs.slice(start, start + BATCH);
       for (const counted of await Promise.all(batch.map((slug) => this.#count(slug, maxRuns)))) {
-        const { slug, ended, oldest, keepRuns, isFormer } = counted;
-        await this.#tidy(slug, counted.oldestOpen);
-        if (withoutLatest.has(slug)) await this.#index.noteLatest(slug);
+        const { slug, ended, oldest, oldestOpen, hasRuns, keepRuns, isFormer } = counted;
+        await this.#tidy(slug, oldestOpen, hasRuns && withoutLatest.has(slug));
         // A run ends after it was accepted, so that a younger one cannot be too old.
         if (ended > keepRuns || (oldest !== undefined && acceptedAtOf(oldest).getTime() < endedBefore)) {
           const done = await this.#remove(slug, keepRuns, endedBefore);
           removed += done.removed;
           hasMore ||= done.hasMore;
         }
-        if (isFormer && ended === 0 && counted.oldestOpen.length === 0) await this.#index.forget(slug);
+        if (isFormer && !hasRuns) await this.#index.forget(slug);
       }
     }
     return { removed, hasMore };
@@ -89,13 +88,18 @@ export class RunRetention {
       ended,
       oldest,
       oldestOpen,
+      hasRuns: ended > 0 || oldestOpen.length > 0,
       isFormer: !id,
       keepRuns: keepRuns ? Number(keepRuns) : maxRuns,
     };
   }
 
-  /** Makes up for what a crash prevented: runs among the oldest open ones that have ended, or are gone, are moved. */
-  async #tidy(slug: string, runIds: string[]): Promise<void> {
+  /**
+   * Makes up for what a crash prevented: runs among the oldest open ones that have ended, or are gone, are moved; and for
+   * what a version before did not note.
+   */
+  async #tidy(slug: string, runIds: string[], lacksLatest: boolean): Promise<void> {
+    if (lacksLatest) await this.#index.noteLatest(slug);
     const ends = await this.#ends(runIds);
     for (const [index, runId] of runIds.entries()) {
       if (ends[index] !== undefined) await this.#index.end(slug, runId);

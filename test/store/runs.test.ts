@@ -129,7 +129,7 @@ describe('list', () => {
       Array.from({ length: 30 }, (_, index) => createTriggered(store, `one-of-many-${index}`)),
     );
     const ids: string[] = [];
-    // The first ones get a run in each turn, the last ones in every fifth only.
+    // The first ones get a run in each turn, the last ones in the first turn only.
     for (let turn = 0; turn < 5; turn += 1) {
       for (const automation of automations.slice(0, 30 - turn * 6))
         ids.push(await acceptRun(store, automation));
