@@ -17,7 +17,6 @@ const LOG_ALL = 'for (let index = 0; index < 1000; index += 1) logger.info("line
 test.each([
   ['ends by itself', ''],
   ['is ended at once', 'process.exit();'],
-  ['is ended while it writes', 'setImmediate(() => process.exit());'],
   ['is killed when it has waited for its log', "await flush(logger); process.kill(process.pid, 'SIGKILL');"],
 ])('every line of a process that %s is written, in order', (_, ending) => {
   const { stdout } = spawnSync(process.execPath, loggingBy(LOG_ALL + ending), { encoding: 'utf8' });
