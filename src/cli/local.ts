@@ -1,13 +1,12 @@
-import closeWithGrace from 'close-with-grace';
 import { Command } from 'commander';
 import { processEnvironment } from '../config.ts';
 import type { RunningLocal } from '../local/start-local.ts';
 import { curlLine } from './automations.ts';
+import { closeInOrder } from './closing.ts';
 import type { CommandContext } from './context.ts';
 import { helpText } from './help-text.ts';
 import { formatRecord } from './local-console.ts';
 import type { Output } from './output.ts';
-import { LAST_RESORT_MS } from './processes.ts';
 
 /** `orc local`: everything on this machine. */
 export function localCommand(context: CommandContext): Command {
@@ -27,19 +26,15 @@ prints the key for it. Every other command that is typed in this folder, or belo
       const config = context.config();
       let failure: string | undefined;
       // A Ctrl-C that comes while things are being started ends them as soon as they are.
-      const { close, uninstall } = closeWithGrace(
-        { delay: config.SHUTDOWN_GRACE_MS + LAST_RESORT_MS, logger: false, skip: ['SIGINT'] },
-        async ({ err }) => {
-          if (err) output.err(`orc: ${err.stack ?? err.message}\n`);
-          output.line('\nStopping: runs in progress may finish. Ctrl-C again stops them.');
-          const started = await starting.catch(() => undefined);
-          await started?.close();
-          output.line('Stopped. The data stays in .orc/.');
-          // A rejection is how close-with-grace is told of the exit code 1.
-          if (failure !== undefined) throw new Error(failure);
-        },
-      );
-      onInterrupt(() => void close());
+      const { close, uninstall } = closeInOrder({ graceMs: config.SHUTDOWN_GRACE_MS }, async ({ err }) => {
+        if (err) output.err(`orc: ${err.stack ?? err.message}\n`);
+        output.line('\nStopping: runs in progress may finish. Ctrl-C again stops them.');
+        const started = await starting.catch(() => undefined);
+        await started?.close();
+        output.line('Stopped. The data stays in .orc/.');
+        // A rejection is how close-with-grace is told of the exit code 1.
+        if (failure !== undefined) throw new Error(failure);
+      });
       const starting = import('../local/start-local.ts').then(({ startLocal }) =>
         startLocal({
           config,
@@ -94,21 +89,4 @@ function welcome({ apiUrl, hello }: RunningLocal, output: Output): string[] {
     'Ctrl-C stops everything; the data stays in .orc/.',
     '',
   ];
-}
-
-/** Two interrupts closer together than this, in milliseconds, are one Ctrl-C: npm passes on what the terminal sent. */
-const SAME_INTERRUPT_MS = 500;
-
-/** Calls `stop` at the first Ctrl-C, and has the next one end the process at once. */
-function onInterrupt(stop: () => void): void {
-  let firstAt: number | undefined;
-  process.on('SIGINT', () => {
-    if (firstAt === undefined) {
-      firstAt = Date.now();
-      stop();
-    } else if (Date.now() - firstAt > SAME_INTERRUPT_MS) {
-      // While closing, close-with-grace takes any other signal for the order to end at once.
-      process.kill(process.pid, 'SIGTERM');
-    }
-  });
 }

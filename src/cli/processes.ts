@@ -1,15 +1,12 @@
-import closeWithGrace from 'close-with-grace';
 import { Command } from 'commander';
 import type { Config } from '../config.ts';
 import { READY } from '../local/child.ts';
 import { createLogger, flush, type Logger } from '../logger.ts';
 import type { Ops } from '../ops/start-ops.ts';
 import type { Tracing } from '../ops/tracing.ts';
+import { closeInOrder } from './closing.ts';
 import { type CommandContext, redisUrlOf } from './context.ts';
 import { helpText } from './help-text.ts';
-
-/** Beyond the grace period, time for what takes time to end, in milliseconds; then the process ends as it is. */
-export const LAST_RESORT_MS = 10_000;
 
 /** `orc api` and `orc worker`: the two kinds of process that make an installation. */
 export function processCommands(context: CommandContext): Command[] {
@@ -92,8 +89,8 @@ function closeOnSignal(
   running: { close(graceMs: number): Promise<void> },
   { ops, tracing }: { ops: Ops | undefined; tracing: Tracing | undefined },
 ): void {
-  const closer = closeWithGrace(
-    { delay: graceMs + LAST_RESORT_MS, logger: { error: (message: unknown) => logger.error(message) } },
+  const closer = closeInOrder(
+    { graceMs, report: (message) => logger.error(message) },
     async ({ signal, err }) => {
       ops?.stopping();
       if (err) logger.fatal({ err }, 'unexpected error');
@@ -104,5 +101,5 @@ function closeOnSignal(
       await flush(logger);
     },
   );
-  process.once('disconnect', () => void closer.close());
+  process.once('disconnect', closer.close);
 }

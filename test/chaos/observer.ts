@@ -124,6 +124,8 @@ export class Observer {
     try {
       const run = await withDeadline(this.#store.runs.get(runId), READ_DEADLINE_MS);
       if (run) this.note(run, readAt);
+      // It was there when it was promised: what took it away is judged in the end.
+      else this.#open.delete(runId);
     } catch {
       // Redis is away; the run is read again.
     }

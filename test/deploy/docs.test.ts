@@ -38,7 +38,7 @@ test('docs/deploy.md says what the sources say', () => {
   expect(deploy).toContain(
     `puts it back, for ${seconds('src/store/consumer.ts', 'NEWER_FORMAT_PAUSE_MS')} s`,
   );
-  expect(deploy).toContain(`and ${seconds('src/cli/processes.ts', 'LAST_RESORT_MS')} s later`);
+  expect(deploy).toContain(`and ${seconds('src/cli/closing.ts', 'LAST_RESORT_MS')} s later`);
   const logged = quoted('src/store/consumer.ts', /Error\('(Runs wait for a worker of a newer version) /);
   expect(deploy).toContain(`\`${logged}\``);
   const variables = deploy.matchAll(/`([A-Z]+_[A-Z_]+)(=[^`]*)?`/g);

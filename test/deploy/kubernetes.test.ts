@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { expect, onTestFinished, test } from 'vitest';
 import { parseAllDocuments } from 'yaml';
-import { LAST_RESORT_MS } from '../../src/cli/processes.ts';
+import { LAST_RESORT_MS } from '../../src/cli/closing.ts';
 import { ConfigSchema, readConfig } from '../../src/config.ts';
 import { hasCommand } from '../support/machine.ts';
 import { ROOT, readProjectFile } from '../support/repository.ts';

@@ -140,7 +140,10 @@ test('after it was killed itself, the next start takes over what it left running
   await expect.poll(() => children.filter(isAlive), { timeout: 15_000 }).toEqual([]);
   const { code } = await runOrc(['runs', 'list', '--json'], { cwd });
   expect(code).toBe(0);
-  expect(await local.stop('SIGINT')).toBe(0);
+  // As `timeout npm start` does: orc has the signal from it, and again from npm.
+  local.child.kill('SIGTERM');
+  await local.line('Stopping');
+  expect(await local.stop('SIGTERM')).toBe(0);
   expect(processesOf(cwd)).toEqual([]);
 });
 

@@ -206,12 +206,28 @@ test('SIGTERM lets a run in progress finish and takes no other', async () => {
   await eventually(() => stdoutOf(first)).toMatch(/^\d+\n$/);
   const exited = worker.stop();
   await worker.record(({ msg }) => msg === 'stopping');
+  // npm passes on what `timeout`, systemd or a terminal has sent to every process already.
+  worker.child.kill('SIGTERM');
   open(gate);
   expect(await exited).toBe(0);
   expect(await store.runs.get(first)).toMatchObject({ status: 'succeeded', attempt: 1 });
   expect(await store.runs.get(second)).toMatchObject({ status: 'queued', attempt: 0 });
   await startWorker();
   await eventually(() => statusOf(second)).toBe('succeeded');
+});
+
+test('who orders it to stop once more a while later does not wait for its runs', async () => {
+  const gate = folder('ordered-twice');
+  const [runId = ''] = await accept('ordered-twice', { action: waitFor(gate) });
+  const worker = await startWorker({ SHUTDOWN_GRACE_MS: '600000' });
+  await eventually(() => stdoutOf(runId)).toMatch(/^\d+\n$/);
+  const exited = worker.stop();
+  await eventually(() => {
+    worker.child.kill('SIGTERM');
+    return worker.child.exitCode;
+  }).toBe(1);
+  expect(await exited).toBe(1);
+  expect((await worker.record(({ level }) => level === 'error')).msg).toContain('a second signal, SIGTERM');
 });
 
 test('a run that outlasts SHUTDOWN_GRACE_MS is returned to the queue and executed by another worker', async () => {
