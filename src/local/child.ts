@@ -7,6 +7,13 @@ export const READY = 'ready';
 /** One line of a child's log. */
 export type LogRecord = { level: string; msg: string } & Record<string, unknown>;
 
+/**
+ * What Node is started with for `orc api` and `orc worker` here, in the image and by systemd. New objects are collected
+ * when there are 8 MB of them, instead of 16, or more with Node 24: an API under load needs 16 MB less, or 80, for a
+ * twentieth more CPU at the most.
+ */
+export const NODE_FLAGS: readonly string[] = ['--max-semi-space-size=8'];
+
 export interface OrcChild {
   /** Resolves when the child is ready for work; rejects, with its last words, when it ends before that. */
   ready: Promise<void>;
@@ -28,7 +35,7 @@ export function startOrcChild(
   onRecord: (record: LogRecord) => void,
 ): OrcChild {
   const script = process.argv[1] ?? '';
-  const child = spawn(process.execPath, [script, name], {
+  const child = spawn(process.execPath, [...NODE_FLAGS, script, name], {
     env,
     detached: true,
     stdio: ['ignore', 'pipe', 'pipe', 'ipc'],

@@ -5,6 +5,7 @@ import { connect } from 'node:net';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
+import { NODE_FLAGS } from '../../src/local/child.ts';
 import { freePort } from '../../src/local/free-port.ts';
 import { onPath } from '../../src/local/programs.ts';
 import type { BenchContext } from './part.ts';
@@ -28,7 +29,7 @@ export type Peer = { server: Server } | { missing: string };
 /** `orc api` as in production, its log thrown away, except that it refuses nobody for having too much to do. */
 export async function startOrcApi(context: BenchContext, env: NodeJS.ProcessEnv): Promise<Server> {
   const generous = { MAX_QUEUED_RUNS: '1000000000', ACCEPT_TIMEOUT_MS: '60000' };
-  return startNode(context, [ORC, 'api'], { ...generous, ...env });
+  return startNode(context, [...NODE_FLAGS, ORC, 'api'], { ...generous, ...env });
 }
 
 /** @param answers what it answers to GET requests for `/health`, `/html` and `/markdown` */

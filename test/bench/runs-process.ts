@@ -2,6 +2,7 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
+import { NODE_FLAGS } from '../../src/local/child.ts';
 
 /** The executable as users get it, seen from this file's place in `.bench/test/bench`. */
 export const ORC = fileURLToPath(new URL('../../../dist/orc.js', import.meta.url));
@@ -24,7 +25,7 @@ export interface Launched {
 
 /** Starts `orc api` or `orc worker`, its log going nowhere. Its first message says that it is ready. */
 export function launchOrc(kind: 'api' | 'worker', env: NodeJS.ProcessEnv): Launched {
-  return launch([ORC, kind], env);
+  return launch([...NODE_FLAGS, ORC, kind], env);
 }
 
 /**

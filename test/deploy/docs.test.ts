@@ -2,6 +2,7 @@ import { existsSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { expect, test } from 'vitest';
 import { ConfigSchema } from '../../src/config.ts';
+import { NODE_FLAGS } from '../../src/local/child.ts';
 import { linksIn } from '../support/pages.ts';
 import { ROOT, readProjectFile } from '../support/repository.ts';
 
@@ -26,6 +27,17 @@ test.each(FILES)('the links of %s lead somewhere', (file) => {
     expect(existsSync(target), link).toBe(true);
     if (anchor !== undefined) expect(anchorsOf(readFileSync(target, 'utf8')), link).toContain(anchor);
   }
+});
+
+test('orc starts Node with the same flags wherever it is started', () => {
+  const flags = NODE_FLAGS.join(' ');
+  const units = ['api', 'worker'].map((name) => [`docs/systemd/orc-${name}.service`, `node ${flags} `]);
+  const entrypoint = [
+    'Dockerfile',
+    `"node", ${NODE_FLAGS.map((flag) => `"${flag}"`).join(', ')}, "dist/orc.js"`,
+  ];
+  for (const [file = '', started] of [...units, entrypoint]) expect(readProjectFile(file)).toContain(started);
+  expect(deploy).toContain(`\`${flags}\``);
 });
 
 test('docs/deploy.md says what the sources say', () => {
