@@ -26,6 +26,15 @@ export async function healthRoute(
     ...errorBody('queue_unavailable'),
     ...report(sample),
   });
+  // Samples are few and requests may be many, so that each report is written once.
+  let written: { sample: HealthSample; text: string } | undefined;
+  const textOf = (sample: HealthSample): string => {
+    if (written?.sample !== sample) {
+      const isUp = sample.status !== 'unavailable';
+      written = { sample, text: JSON.stringify(isUp ? report(sample) : unhealthy(sample)) };
+    }
+    return written.text;
+  };
 
   app.route({
     method: 'GET',
@@ -50,12 +59,14 @@ export async function healthRoute(
         ...errorResponses(...EVERY_REQUEST_ERRORS),
       },
     },
-    handler: async (request, reply) => {
+    handler: (request, reply) => {
       const sample = health.latest;
-      reply.header('cache-control', 'no-store');
-      if (sample.status !== 'unavailable') return report(sample);
-      request.errorId = 'queue_unavailable';
-      return reply.code(503).header('retry-after', 2).send(unhealthy(sample));
+      reply.header('cache-control', 'no-store').type('application/json; charset=utf-8');
+      if (sample.status === 'unavailable') {
+        request.errorId = 'queue_unavailable';
+        reply.code(503).header('retry-after', 2);
+      }
+      reply.send(textOf(sample));
     },
   });
 }
