@@ -17,6 +17,12 @@ const START_DEADLINE_MS = 30_000;
 const STOP_DEADLINE_MS = 5000;
 const POLL_MS = 50;
 
+/** Servers that end with this process at the latest. */
+const running = new Set<ChildProcess>();
+process.once('exit', () => {
+  for (const child of running) child.kill('SIGKILL');
+});
+
 /** A server under test, in a process of its own. */
 export interface Server {
   url: string;
@@ -48,6 +54,10 @@ export async function startNoOp(
 
 export async function startHandWritten(context: BenchContext, redisUrl: string): Promise<Server> {
   return startNode(context, [serverFile('hand-written')], { REDIS_URL: redisUrl });
+}
+
+export async function startEnqueueOnly(context: BenchContext, redisUrl: string): Promise<Server> {
+  return startNode(context, [serverFile('enqueue-only')], { REDIS_URL: redisUrl });
 }
 
 /** adnanh/webhook: https://github.com/adnanh/webhook. It checks a header and starts `/bin/true`, which it does not wait for. */
@@ -147,9 +157,8 @@ async function start(
     env: { PATH, HOME, NODE_ENV: 'production', ...env },
     stdio: ['ignore', 'ignore', 'inherit', ...(saysReady ? (['ipc'] as const) : [])],
   });
-  const killAtExit = () => void child.kill('SIGKILL');
-  process.once('exit', killAtExit);
-  context.defer(() => stop(child).finally(() => process.off('exit', killAtExit)));
+  running.add(child);
+  context.defer(() => stop(child).finally(() => running.delete(child)));
   const ended = once(child, 'exit').then(([code]) => {
     throw new Error(`${program} ${args.join(' ')} ended with ${code} before it was ready`);
   });

@@ -3,6 +3,7 @@ import type { Sample } from '../http-load.ts';
 import { BenchRedis } from '../http-redis.ts';
 import {
   type Peer,
+  startEnqueueOnly,
   startHandWritten,
   startNodeRed,
   startNoOp,
@@ -34,6 +35,7 @@ export const accept: Part = {
     await redis.createHandWritten(SLUG, apiKey);
     const noOp = await startNoOp(context);
     const handWritten = await startHandWritten(context, redis.url);
+    const enqueueOnly = await startEnqueueOnly(context, redis.url);
     await redis.keep();
     await secondRedis.keep();
 
@@ -61,6 +63,10 @@ export const accept: Part = {
           ...{ name: 'orc, everysec', server: secondOrc, status: 202, redis: secondRedis },
           request: orcTrigger(secondOrc, SLUG, secondKey, PAYLOAD),
         },
+        {
+          ...{ name: 'enqueue only', server: enqueueOnly, status: 202, redis },
+          request: trigger(`${enqueueOnly.url}/trigger/${SLUG}`, apiKey, PAYLOAD),
+        },
         ...peers.contestants,
       ];
       const samples = await takeTurns(context, all, { ...context, generator, connections: CONNECTIONS });
@@ -68,7 +74,11 @@ export const accept: Part = {
         title: `Accept, ${CONNECTIONS} connections, ${PAYLOAD} B, appendfsync always`,
         rows: all.map((each) => toRow(each, samples.get(each.name))),
         reference: 'no-op',
-        remarks: [ratiosOf('orc', samples), ...peers.remarks],
+        remarks: [
+          ratiosOf('orc', samples),
+          'enqueue only: the least that BullMQ over ioredis can cost. No key, no check, no index, no log.',
+          ...peers.remarks,
+        ],
       });
     }
     const rounds = Math.ceil(context.rounds * SIDE_SHARE);
