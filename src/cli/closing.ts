@@ -42,12 +42,11 @@ export function closeInOrder(
   { graceMs, report = () => undefined }: ClosingOptions,
   close: (reason: ClosingReason) => Promise<void>,
 ): Closer {
-  let orderedAt: number | undefined;
-  let order: NodeJS.Signals | undefined;
+  let order: { signal: NodeJS.Signals; at: number } | undefined;
   let isClosing = false;
   const closer = closeWithGrace(
     { delay: graceMs + LAST_RESORT_MS, logger: { error: report }, skip: [...STOP_SIGNALS] },
-    ({ signal = order, err }) => {
+    ({ signal = order?.signal, err }) => {
       isClosing = true;
       return close({ ...(signal && { signal }), ...(err && { err }) });
     },
@@ -57,11 +56,10 @@ export function closeInOrder(
   };
   // These listeners stay: were there none for a moment, a signal in that moment would end the process as it is.
   const onSignal = (signal: NodeJS.Signals) => {
-    if (orderedAt === undefined) {
-      orderedAt = performance.now();
-      order = signal;
+    if (!order) {
+      order = { signal, at: performance.now() };
       begin();
-    } else if (performance.now() - orderedAt > SAME_ORDER_MS) {
+    } else if (performance.now() - order.at > SAME_ORDER_MS) {
       report(`a second signal, ${signal}: ending at once`);
       // biome-ignore lint/nursery/noProcessExit: to end right away is what was ordered
       process.exit(1);

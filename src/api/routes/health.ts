@@ -1,6 +1,7 @@
 import type { FastifyInstance } from 'fastify';
 import { type ErrorBody, errorBody } from '../../core/errors.ts';
 import type { HealthMonitor, HealthSample } from '../health-monitor.ts';
+import { JSON_TYPE } from '../plugins/errors.ts';
 import { EVERY_REQUEST_ERRORS, errorResponses, jsonResponse, RETRY_AFTER } from '../schemas.ts';
 
 interface HealthRouteOptions {
@@ -61,7 +62,7 @@ export async function healthRoute(
     },
     handler: (request, reply) => {
       const sample = health.latest;
-      reply.header('cache-control', 'no-store').type('application/json; charset=utf-8');
+      reply.header('cache-control', 'no-store').type(JSON_TYPE);
       if (sample.status === 'unavailable') {
         request.errorId = 'queue_unavailable';
         reply.code(503).header('retry-after', 2);
