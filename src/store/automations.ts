@@ -13,6 +13,7 @@ import {
 } from '../core/automation.ts';
 import type { RedisClient } from './connect.ts';
 import type { Keys } from './keys.ts';
+import type { RunStep } from './run-record.ts';
 
 /** What the API needs to know of an automation that is being triggered. */
 export interface TriggeredAutomation {
@@ -37,7 +38,12 @@ export interface ConfirmedKey {
 }
 
 /** What a worker needs to know of an automation whose run it is about to execute. */
-export type ExecutableAutomation = Automation & { signingSecret?: string };
+export interface ExecutableAutomation extends Pick<Automation, 'id' | 'enabled' | 'action' | 'onWorkerLoss'> {
+  timeoutMs?: number | undefined;
+  signingSecret?: string | undefined;
+}
+
+type StoredAutomation = Automation & { signingSecret?: string };
 
 export interface CreatedAutomation {
   automation: Automation;
@@ -95,10 +101,25 @@ const CREDENTIALS = `
   if fields[1] then return fields end
   return {'00000000-0000-0000-0000-000000000000', '1', '${HASH_OF_NO_KEY}', false, false, '1', false, false}`;
 
+/**
+ * What {@link ExecutableAutomation} consists of, and with it, in one step, a note of the start of an attempt where BullMQ
+ * keeps what is logged of a job. A note that Redis does not take keeps no run from being executed.
+ */
+const BEGIN = `
+  if redis.call('EXISTS', KEYS[2]) == 1 then redis.pcall('RPUSH', KEYS[3], ARGV[1]) end
+  return redis.call('HMGET', KEYS[1], 'id', 'enabled', 'action', 'timeoutMs', 'onWorkerLoss', 'signingSecret')`;
+
 declare module 'ioredis' {
   interface RedisCommander<Context> {
     /** {@link CREDENTIALS}, sent by its hash. */
     orcCredentials(automationKey: string): Result<(string | null)[], Context>;
+    /** {@link BEGIN}, sent by its hash. */
+    orcBegin(
+      automationKey: string,
+      jobKey: string,
+      jobLogsKey: string,
+      note: string,
+    ): Result<(string | null)[], Context>;
   }
 }
 
@@ -121,6 +142,7 @@ export class AutomationStore {
     this.#redis = redis;
     this.#keys = keys;
     redis.defineCommand('orcCredentials', { numberOfKeys: 1, lua: CREDENTIALS });
+    redis.defineCommand('orcBegin', { numberOfKeys: 3, lua: BEGIN });
   }
 
   /** Stores a new automation and issues its key. A slug that exists is left as it is. */
@@ -151,8 +173,32 @@ export class AutomationStore {
     return { status: 'created', automation, apiKey, ...(signingSecret !== undefined && { signingSecret }) };
   }
 
-  async get(slug: string): Promise<ExecutableAutomation | undefined> {
+  async get(slug: string): Promise<StoredAutomation | undefined> {
     return decode(slug, await this.#redis.hgetall(this.#keys.automation(slug)));
+  }
+
+  /**
+   * What a worker needs to make an attempt at a run, and with the run a note that it starts.
+   *
+   * @param jobKey where BullMQ keeps the run
+   */
+  async begin(slug: string, jobKey: string, start: RunStep): Promise<ExecutableAutomation | undefined> {
+    const key = this.#keys.automation(slug);
+    const [id, enabled, action, timeoutMs, onWorkerLoss, signingSecret] = await this.#redis.orcBegin(
+      key,
+      jobKey,
+      `${jobKey}:logs`,
+      JSON.stringify(start),
+    );
+    if (!id || !action) return undefined;
+    return {
+      id,
+      enabled: enabled === '1',
+      action: JSON.parse(action) as Action,
+      timeoutMs: timeoutMs ? Number(timeoutMs) : undefined,
+      onWorkerLoss: decodeOnWorkerLoss(onWorkerLoss),
+      signingSecret: signingSecret ?? undefined,
+    };
   }
 
   /** All automations, in the order of their slugs. */
@@ -283,7 +329,7 @@ function mintSigningSecret(): string {
   return `whsec_${randomBytes(32).toString('base64')}`;
 }
 
-function withoutSecret({ signingSecret: _, ...automation }: ExecutableAutomation): Automation {
+function withoutSecret({ signingSecret: _, ...automation }: StoredAutomation): Automation {
   return automation;
 }
 
@@ -323,7 +369,7 @@ function fieldsAndValues(fields: Fields): string[] {
 }
 
 /** The opposite of {@link encode}. Fields that are missing, because an older version wrote the hash, get defaults. */
-function decode(slug: string, fields: Record<string, string>): ExecutableAutomation | undefined {
+function decode(slug: string, fields: Record<string, string>): StoredAutomation | undefined {
   const {
     id,
     name = '',
@@ -334,7 +380,7 @@ function decode(slug: string, fields: Record<string, string>): ExecutableAutomat
     concurrency,
     rate,
     keepRuns,
-    onWorkerLoss = 'rerun',
+    onWorkerLoss,
     createdAt = '0',
     updatedAt = createdAt,
     keyCreatedAt = createdAt,
@@ -349,7 +395,7 @@ function decode(slug: string, fields: Record<string, string>): ExecutableAutomat
     enabled: enabled === '1',
     action: JSON.parse(action) as Action,
     attempts: Number(attempts),
-    onWorkerLoss: onWorkerLoss as OnWorkerLoss,
+    onWorkerLoss: decodeOnWorkerLoss(onWorkerLoss),
     createdAt: new Date(Number(createdAt)),
     updatedAt: new Date(Number(updatedAt)),
     keyCreatedAt: new Date(Number(keyCreatedAt)),
@@ -360,6 +406,10 @@ function decode(slug: string, fields: Record<string, string>): ExecutableAutomat
     ...(Number(previousKeyEndsAt) > Date.now() && { previousKeyEndsAt: new Date(Number(previousKeyEndsAt)) }),
     ...(signingSecret && { signingSecret }),
   };
+}
+
+function decodeOnWorkerLoss(text: string | null = null): OnWorkerLoss {
+  return (text ?? 'rerun') as OnWorkerLoss;
 }
 
 function decodeRate(text: string): RateLimit {

@@ -1,7 +1,7 @@
 import { DelayedError, UnrecoverableError, WaitingError, Worker } from 'bullmq';
 import { withDeadline } from '../core/deadline.ts';
 import type { AttemptResult, Run, RunAttempt, RunOutcome } from '../core/run.ts';
-import type { RedisClient } from './connect.ts';
+import type { ExecutableAutomation } from './automations.ts';
 import { JOB_FORMAT, QUEUE_NAME, type RunJob, type RunJobData } from './queue.ts';
 import { isLastAttempt, type RunStep, toRun, toRunAttempt } from './run-record.ts';
 import { RETENTION_MS, type RetentionLimits } from './run-retention.ts';
@@ -74,16 +74,16 @@ export const CANCELLED = 'cancelled';
 export const SHUTTING_DOWN = 'shutting down';
 
 export interface RunConsumerOptions {
-  /** Waits while Redis is away. */
-  redis: RedisClient;
-  /** Fails while Redis is away. */
+  /** What every run needs, in one order. Its connection waits while Redis is away. */
   store: Store;
+  /** What is looked after besides. Its connection fails while Redis is away. */
+  side: Store;
   workerId: string;
   /** Runs executed at the same time. */
   concurrency: number;
   retentionLimits: RetentionLimits;
   /**
-   * Executes one attempt. The signal's reason is {@link LOCK_LOST}, {@link SHUTTING_DOWN} or {@link CANCELLED}; the
+   * Executes one attempt, by what its automation is now, if there still is one of that name. The signal's reason is {@link LOCK_LOST}, {@link SHUTTING_DOWN} or {@link CANCELLED}; the
    * attempt then ends what it started and returns `interrupted`, upon which the run goes back to the head of the queue
    * unless it is lost; a cancelled one returns its outcome.
    */
@@ -91,6 +91,7 @@ export interface RunConsumerOptions {
     run: RunAttempt,
     signal: AbortSignal,
     lease: Readonly<Lease>,
+    automation: ExecutableAutomation | undefined,
   ): Promise<AttemptResult | 'interrupted'>;
   onError(error: Error): void;
   /** Is told of each run that has ended for good here. */
@@ -113,7 +114,7 @@ export interface RunConsumer {
 
 /** Takes runs from the queue and turns what {@link RunConsumerOptions.execute} says of them into BullMQ's terms. */
 export function consumeRuns(options: RunConsumerOptions): RunConsumer {
-  const { store, workerId } = options;
+  const { store, side, workerId } = options;
   const { lockMs, stalledCheckMs, renewMs, leaseMs } = options.timing ?? LOCK_TIMING;
   const attempts = new Map<string, Attempt>();
   let isClosing = false;
@@ -125,7 +126,7 @@ export function consumeRuns(options: RunConsumerOptions): RunConsumer {
   // Not waited for: on one connection, what is noted first is there first.
   const note = (job: RunJob, step: RunStep) => inBackground(store.runs.note(job, step));
   const isCancelled = async (runId: string) => {
-    const requests = await store.runs.cancelRequests([runId]).catch(() => []);
+    const requests = await side.runs.cancelRequests([runId]).catch(() => []);
     return requests.length > 0;
   };
   let hasLeftRuns = false;
@@ -166,8 +167,12 @@ export function consumeRuns(options: RunConsumerOptions): RunConsumer {
     const interruption = new AbortController();
     // Of the first attempt it is known that nobody asked for its end before it began.
     if (run.attempt > 1 && (await isCancelled(run.id))) interruption.abort(CANCELLED);
-    note(job, { attempt: run.attempt, worker: workerId, startedAt: Date.now() });
-    const result = options.execute(run, interruption.signal, lease).finally(() => attempts.delete(run.id));
+    const begin = async () => {
+      const start = { attempt: run.attempt, worker: workerId, startedAt: Date.now() };
+      const automation = await store.automations.begin(run.automation, worker.toKey(run.id), start);
+      return options.execute(run, interruption.signal, lease, automation);
+    };
+    const result = begin().finally(() => attempts.delete(run.id));
     attempts.set(run.id, { result, interruption, lease });
     const ending = await result;
     return isOver(lease) ? 'lost' : ending;
@@ -194,14 +199,14 @@ export function consumeRuns(options: RunConsumerOptions): RunConsumer {
       const { outcome, mayRetry } = result;
       const isLast = !mayRetry || isLastAttempt(job);
       // Noted before the run ends, so that whoever finds the run gone finds how it ended.
-      if (isLast) await store.idempotency.settle(job.data, outcome.status).catch(options.onError);
+      if (isLast) inBackground(store.idempotency.settle(job.data, outcome.status));
       else note(job, { ...ending, outcome });
       if (outcome.status === 'succeeded') return outcome;
       const reason = JSON.stringify(outcome);
       throw mayRetry ? new Error(reason) : new UnrecoverableError(reason);
     },
     {
-      connection: options.redis,
+      connection: store.redis,
       prefix: store.keys.queuePrefix,
       name: workerId,
       concurrency: options.concurrency,
@@ -229,9 +234,9 @@ export function consumeRuns(options: RunConsumerOptions): RunConsumer {
       void isCancelled(runId).then((wanted) => wanted && interruption.abort(CANCELLED));
     }
   }, CANCEL_POLL_MS);
-  const tidying = setInterval(() => inBackground(store.lanes.tidy()), TIDY_MS);
+  const tidying = setInterval(() => inBackground(side.lanes.tidy()), TIDY_MS);
   const sweeping = setInterval(
-    () => inBackground(store.retention.takeTurn(workerId, options.retentionLimits)),
+    () => inBackground(side.retention.takeTurn(workerId, options.retentionLimits)),
     RETENTION_MS,
   );
   worker.on('lockRenewalFailed', (runIds) => {

@@ -1,3 +1,4 @@
+import type { Result } from 'ioredis';
 import type { RedisClient } from './connect.ts';
 import type { Keys } from './keys.ts';
 
@@ -19,6 +20,36 @@ export type RunLogPosition = string;
 
 const READ_BATCH = 200;
 
+/** So many are appended together, so that Redis does not keep others waiting. */
+const APPEND_BATCH = 500;
+
+/**
+ * Appends entries, five arguments each, and removes others. ARGV: seconds the log is kept, how many are removed, which.
+ * Over a connection that was lost before the answer came, ioredis sends it again: what was appended then is there.
+ */
+const APPEND = `
+  local first = 3 + ARGV[2]
+  local last = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)[1]
+  if last then
+    local _, _, _, attempt, _, _, _, offset, _, data = unpack(last[2])
+    if attempt == ARGV[first + 1] and tonumber(ARGV[first + 3]) < offset + #data then return {} end
+  end
+  local positions = {}
+  for i = first, #ARGV, 5 do
+    positions[#positions + 1] = redis.call('XADD', KEYS[1], '*',
+      't', ARGV[i], 'a', ARGV[i + 1], 's', ARGV[i + 2], 'o', ARGV[i + 3], 'd', ARGV[i + 4])
+  end
+  for i = 3, first - 1 do redis.call('XDEL', KEYS[1], ARGV[i]) end
+  redis.call('EXPIRE', KEYS[1], ARGV[1])
+  return positions`;
+
+declare module 'ioredis' {
+  interface RedisCommander<Context> {
+    /** {@link APPEND}, sent by its hash. */
+    orcAppendLog(runLog: string, values: (string | number | Buffer)[]): Result<string[], Context>;
+  }
+}
+
 /** What runs printed, one Redis stream per run, bytes as they came. */
 export class RunLogStore {
   readonly #redis: RedisClient;
@@ -27,26 +58,31 @@ export class RunLogStore {
   constructor(redis: RedisClient, keys: Keys) {
     this.#redis = redis;
     this.#keys = keys;
+    redis.defineCommand('orcAppendLog', { numberOfKeys: 1, lua: APPEND });
   }
 
-  /** Appends entries and removes others, without waiting in between. The log ends `ttlSeconds` after its last entry. */
+  /**
+   * Appends entries, of which none comes before what is stored of its attempt, and removes others. All is sent at once;
+   * the log ends `ttlSeconds` after its last entry.
+   *
+   * @returns the positions of the new entries, as far as they are known
+   */
   async append(
     runId: string,
     entries: readonly RunLogEntry[],
     remove: readonly RunLogPosition[],
     ttlSeconds: number,
   ): Promise<RunLogPosition[]> {
-    const key = this.#keys.runLog(runId);
-    // No pipeline: over a cluster that has lost its master, one of ioredis' can stay unanswered for ever.
-    const added = entries.map(({ time, attempt, source, offset, data }) =>
-      this.#redis.xadd(key, '*', 't', time.getTime(), 'a', attempt, 's', source, 'o', offset, 'd', data),
-    );
-    const others = [
-      ...(remove.length > 0 ? [this.#redis.xdel(key, ...remove)] : []),
-      this.#redis.expire(key, Math.ceil(ttlSeconds)),
-    ];
-    const [positions] = await Promise.all([Promise.all(added), Promise.all(others)]);
-    return positions.map(String);
+    const appending: Promise<RunLogPosition[]>[] = [];
+    for (let start = 0; start < entries.length; start += APPEND_BATCH) {
+      const removed = start === 0 ? remove : [];
+      const values: (string | number | Buffer)[] = [Math.ceil(ttlSeconds), removed.length, ...removed];
+      for (const { time, attempt, source, offset, data } of entries.slice(start, start + APPEND_BATCH)) {
+        values.push(time.getTime(), attempt, source, offset, data);
+      }
+      appending.push(this.#redis.orcAppendLog(this.#keys.runLog(runId), values));
+    }
+    return (await Promise.all(appending)).flat();
   }
 
   /** Lists what is stored, in order, without the data. */

@@ -1,4 +1,3 @@
-import type { Automation } from '../core/automation.ts';
 import { withDeadline } from '../core/deadline.ts';
 import {
   type AttemptResult,
@@ -7,7 +6,7 @@ import {
   type RunEndReason,
 } from '../core/run.ts';
 import type { Logger } from '../logger.ts';
-import type { AutomationStore, ExecutableAutomation } from '../store/automations.ts';
+import type { ExecutableAutomation } from '../store/automations.ts';
 import { CANCELLED, type Lease, LOCK_LOST } from '../store/consumer.ts';
 import type { RunLogStore } from '../store/run-log.ts';
 import type { ActionContext } from './actions/action.ts';
@@ -25,7 +24,7 @@ const CANCELLED_RESULT: AttemptResult = { outcome: CANCELLED_BY_OPERATOR, mayRet
 const LOST_FLUSH_MS = 1000;
 
 export interface ExecutionDependencies {
-  automations: AutomationStore;
+  /** Over the connection by which the queue is told how a run ended. */
   runLogs: RunLogStore;
   logger: Logger;
   guard: Guard;
@@ -42,24 +41,24 @@ export async function executeRun(
   run: RunAttempt,
   signal: AbortSignal,
   lease: Readonly<Lease>,
+  automation: ExecutableAutomation | undefined,
 ): Promise<AttemptResult | 'interrupted'> {
-  const { automations, runLogs, logger, guard, retentionSeconds } = dependencies;
+  const { runLogs, logger, guard, retentionSeconds } = dependencies;
   const log = new OutputLog(runLogs, run, retentionSeconds);
   const { id: runId, automation: slug, attempt, requestId } = run;
-  // The names are those of the API's log, so that a request and its run are found together.
-  const named = { requestId, automation: slug, runId, attempt };
   const startedAt = Date.now();
-  logger.info({ ...named, status: 'running' }, 'run started');
+  logger.info({ requestId, automation: slug, runId, attempt, status: 'running' }, 'run started');
 
-  const automation = await automations.get(slug);
   const refusal = signal.reason === CANCELLED ? CANCELLED_RESULT : refuse(run, automation);
   let result: AttemptResult | 'interrupted' | undefined = refusal;
-  // A worker that was frozen while it asked has lost the run, and is told so only after it would have started it.
+  // A worker that was frozen while it asked for the automation has lost the run, and is told so only after it would
+  // have started it.
   if (automation && !result && Date.now() < lease.endsAt) {
     log.note(`Attempt ${attempt} starts on worker ${guard.workerId}.`);
-    const context = { run, log, signal, lease, guard };
+    const { timeoutMs = dependencies.defaultTimeoutMs } = automation;
+    const context = { run, log, timeoutMs, signal, lease, guard };
     result = await act(dependencies, automation, context).catch((err: Error) => {
-      logger.error({ err, ...named }, 'attempt failed unexpectedly');
+      logger.error({ err, requestId, automation: slug, runId, attempt }, 'attempt failed unexpectedly');
       return workerError(err);
     });
   }
@@ -71,7 +70,8 @@ export async function executeRun(
   if (result === 'interrupted') {
     const reason = isLost ? LOCK_LOST : String(signal.reason);
     log.note(`Attempt ${attempt} was interrupted: ${reason}.`);
-    logger.warn({ ...named, reason, durationMs: Date.now() - startedAt }, 'run interrupted');
+    const durationMs = Date.now() - startedAt;
+    logger.warn({ requestId, automation: slug, runId, attempt, reason, durationMs }, 'run interrupted');
     // Where Redis does not answer, nothing is gained by waiting for it.
     if (isLost) await withDeadline(log.flush(), LOST_FLUSH_MS).catch(() => undefined);
     else await log.flush();
@@ -81,27 +81,34 @@ export async function executeRun(
 
   const { outcome } = result;
   log.note(`Attempt ${attempt} ended: ${outcome.message}`);
-  await log.flush();
-  logEnding(logger, named, run, result, Date.now() - startedAt);
+  const durationMs = Date.now() - startedAt;
+  // Over the connection by which the run ends: whoever sees its end, there or in a line, finds its log complete.
+  await log.send();
+  void log.flush().then(() => logEnding(logger, run, result, durationMs));
   return result;
 }
 
-/** @param named the fields that every line about the attempt has */
+/**
+ * The names are those of the API's log, so that a request and its run are found together. They are spelled out: one
+ * object spread into another takes longer than the line itself.
+ */
 function logEnding(
   logger: Logger,
-  named: object,
-  { isLast }: RunAttempt,
+  { requestId, automation, id: runId, attempt, isLast }: RunAttempt,
   { outcome, mayRetry }: AttemptResult,
   durationMs: number,
 ): void {
-  const { status, reason, exitCode, httpStatus, message } = outcome;
-  const ending = { reason, exitCode, httpStatus, durationMs, message };
-  if (mayRetry && !isLast) logger.info({ ...named, status: 'retrying', ...ending }, 'run retries');
-  else logger.info({ ...named, status, ...ending }, 'run ended');
+  const { reason, exitCode, httpStatus, message } = outcome;
+  const isRetried = mayRetry && !isLast;
+  const status = isRetried ? 'retrying' : outcome.status;
+  logger.info(
+    { requestId, automation, runId, attempt, status, reason, exitCode, httpStatus, durationMs, message },
+    isRetried ? 'run retries' : 'run ended',
+  );
 }
 
 /** Why a run is not to be executed, if so. */
-function refuse(run: RunAttempt, automation: Automation | undefined): AttemptResult | undefined {
+function refuse(run: RunAttempt, automation: ExecutableAutomation | undefined): AttemptResult | undefined {
   if (!automation || automation.id !== run.automationId) {
     return cancelled('automation_deleted', 'The automation was deleted before the run was executed.');
   }
@@ -119,7 +126,7 @@ function refuse(run: RunAttempt, automation: Automation | undefined): AttemptRes
 
 function outcomeOfInterruption(
   reason: unknown,
-  automation: Automation | undefined,
+  automation: ExecutableAutomation | undefined,
 ): AttemptResult | 'interrupted' {
   if (reason === CANCELLED) return CANCELLED_RESULT;
   if (automation?.onWorkerLoss !== 'fail') return 'interrupted';
@@ -141,11 +148,10 @@ function workerError(error: Error): AttemptResult {
 }
 
 async function act(
-  { workerEnvironment, defaultTimeoutMs, version }: ExecutionDependencies,
-  { action, signingSecret = '', timeoutMs = defaultTimeoutMs }: ExecutableAutomation,
-  attempt: Omit<ActionContext, 'timeoutMs'>,
+  { workerEnvironment, version }: ExecutionDependencies,
+  { action, signingSecret = '' }: ExecutableAutomation,
+  context: ActionContext,
 ): Promise<AttemptResult | 'interrupted'> {
-  const context = { ...attempt, timeoutMs };
   return action.type === 'command'
     ? runCommand(action, workerEnvironment, context)
     : deliverToUrl(action, signingSecret, version, context);

@@ -42,6 +42,9 @@ export class OutputLog {
   #isResumed: boolean;
   #pauseMs = FLUSH_MS;
   #flushing: Promise<void> | undefined;
+  /** The part of it that ends when what was pending has been sent. */
+  #sending: Promise<void> | undefined;
+  #hasUnsent = false;
   /** Ends the pause before what is pending is stored. */
   #hurry: () => void = () => undefined;
 
@@ -65,6 +68,7 @@ export class OutputLog {
       this.#pendingBytes += sizeOf(data.length);
     }
     this.#offset += data.length;
+    this.#hasUnsent = true;
     this.#dropSurplus();
     this.#flushing ??= this.#flushSoon();
   }
@@ -72,6 +76,14 @@ export class OutputLog {
   /** Adds a line of orc itself. */
   note(line: string): void {
     this.write('orc', Buffer.from(`${line}\n`));
+  }
+
+  /** Resolves when everything written so far is on its way: it is stored before what follows on the same connection. */
+  async send(): Promise<void> {
+    while (this.#hasUnsent) {
+      this.#hurry();
+      await (this.#sending ?? this.#flushing);
+    }
   }
 
   /** Resolves when everything written so far is stored, or Redis has refused it. */
@@ -106,6 +118,14 @@ export class OutputLog {
   }
 
   async #flushSoon(): Promise<void> {
+    let sent = () => {};
+    this.#sending = new Promise((resolve) => {
+      sent = () => {
+        this.#sending = undefined;
+        this.#hasUnsent = this.#pending.length > 0;
+        resolve();
+      };
+    });
     await new Promise<void>((resolve) => {
       const timer = setTimeout(resolve, this.#pauseMs);
       this.#hurry = () => {
@@ -121,10 +141,13 @@ export class OutputLog {
     try {
       await this.#resume();
       const outdated = this.#outdated(bytes - this.#headRoom());
-      const positions = await this.#store.append(this.#runId, entries, outdated, this.#ttlSeconds);
+      const appending = this.#store.append(this.#runId, entries, outdated, this.#ttlSeconds);
+      sent();
+      const positions = await appending;
       for (const [index, { data }] of entries.entries()) this.#count(data.length, positions[index]);
     } catch {
       // The run itself matters more than its log; that Redis is away is reported elsewhere.
+      sent();
     }
     this.#flushing = this.#pending.length > 0 ? this.#flushSoon() : undefined;
   }

@@ -2,11 +2,10 @@ import { randomBytes } from 'node:crypto';
 import { hostname } from 'node:os';
 import { type Config, processEnvironment } from '../config.ts';
 import { withDeadline } from '../core/deadline.ts';
-import type { RunAttempt } from '../core/run.ts';
+import type { Run, RunAttempt } from '../core/run.ts';
 import type { Logger } from '../logger.ts';
 import type { Ops } from '../ops/start-ops.ts';
 import type { Tracing } from '../ops/tracing.ts';
-import { AutomationStore } from '../store/automations.ts';
 import { connect, outageReporter, settle } from '../store/connect.ts';
 import { consumeRuns, type LockTiming } from '../store/consumer.ts';
 import { createStore } from '../store/store.ts';
@@ -52,14 +51,15 @@ export function startWorker(
   });
   const redis = connect(redisUrl, 'patient', outage.onError);
   outage.watch(redis);
-  // An own connection for the sign of life and the logs, which fail while Redis is away instead of piling up.
+  // An own connection for the sign of life and what else goes on beside runs, which fails while Redis is away instead of
+  // piling up.
   const sideConnection = connect(redisUrl, 'fail-fast', () => {});
   const onError = (err: Error) => logger.warn({ err }, 'queue error');
-  const store = createStore(sideConnection, config.REDIS_PREFIX, onError);
+  const store = createStore(redis, config.REDIS_PREFIX, onError);
+  const side = createStore(sideConnection, config.REDIS_PREFIX, onError);
   const retentionSeconds = config.RUN_RETENTION_DAYS * SECONDS_PER_DAY;
 
   const dependencies = {
-    automations: new AutomationStore(redis, store.keys),
     runLogs: store.runLogs,
     logger,
     guard,
@@ -69,25 +69,25 @@ export function startWorker(
     version: config.version,
   };
   const consumer = consumeRuns({
-    redis,
     store,
+    side,
     workerId: id,
     concurrency: config.WORKER_CONCURRENCY,
     retentionLimits: { maxAgeMs: retentionSeconds * 1000, maxRuns: config.RUN_RETENTION_COUNT },
     ...(timing && { timing }),
     telemetry: tracing?.runs,
-    onEnded: (run) => ops?.metrics.runEnded(run),
+    ...(ops && { onEnded: (run: Run) => ops.metrics.runEnded(run) }),
     onError: (error) => {
       // What the connection reports is reported once, by the outage reporter.
       if (redis.status === 'ready') onError(error);
     },
-    execute: (run, signal, lease) => executeRun(dependencies, continued(run, tracing), signal, lease),
+    execute: (run, ...conditions) => executeRun(dependencies, continued(run, tracing), ...conditions),
   });
 
   let isReady = false;
   let beatAt = 0;
   const beat = async () => {
-    await store.workers.beat(id).then(
+    await side.workers.beat(id).then(
       () => {
         beatAt = Date.now();
       },
@@ -95,7 +95,7 @@ export function startWorker(
     );
   };
   ops?.attach({
-    store,
+    store: side,
     notReadyBecause: () => {
       const isHeard = Date.now() - beatAt < ALIVE_SECONDS * 1000;
       return isReady && isHeard ? undefined : 'Redis does not answer.';
@@ -121,9 +121,9 @@ export function startWorker(
           .close(graceMs)
           .catch((err) => logger.warn({ err }, 'redis is away: runs in progress go to another worker later'));
         await guard.close();
-        await withDeadline(store.workers.leave(id), 500).catch(() => {});
-        redis.disconnect();
+        await withDeadline(side.workers.leave(id), 500).catch(() => {});
         await store.close();
+        await side.close();
         logger.info('worker stopped');
       })();
       return closing;

@@ -90,6 +90,45 @@ describe('create', () => {
   });
 });
 
+describe('the beginning of an attempt', () => {
+  const START = { attempt: 1, worker: 'worker-7', startedAt: 1_700_000_000_000 };
+  const { redis, keys } = store;
+  const job = (name: string) => `${keys.queuePrefix}:runs:${name}`;
+
+  test.each([
+    ['has all that is set', { timeoutMs: 5000, onWorkerLoss: 'fail', enabled: false }],
+    ['has none of what need not be set', {}],
+  ] as const)('brings what a worker needs of an automation that %s', async (name, changes) => {
+    const slug = `begun-${name.length}`;
+    await automations.create(
+      definition(slug, { action: { type: 'http', url: 'https://x.test/' }, ...changes }),
+    );
+    const { id, enabled, action, timeoutMs, onWorkerLoss, signingSecret } =
+      (await automations.get(slug)) ?? expect.fail();
+    const needed = { id, enabled, action, timeoutMs, onWorkerLoss, signingSecret };
+    expect(await automations.begin(slug, job('none'), START)).toEqual(needed);
+  });
+
+  test('brings nothing of an automation that is gone', async () => {
+    expect(await automations.begin('gone', job('none'), START)).toBeUndefined();
+  });
+
+  test('is noted with the run, and not with one that is gone', async () => {
+    await redis.hset(job('run_noted'), 'name', 'begun');
+    for (const name of ['run_noted', 'run_gone']) await automations.begin('begun', job(name), START);
+    expect(await redis.lrange(job('run_noted:logs'), 0, -1)).toEqual([JSON.stringify(START)]);
+    expect(await redis.exists(job('run_gone:logs'))).toBe(0);
+  });
+
+  test('does not depend on the note', async () => {
+    await createAutomation(store, 'begun-unnoted');
+    await redis.hset(job('run_unnoted'), 'name', 'begun-unnoted');
+    await redis.set(job('run_unnoted:logs'), 'not a list');
+    const begun = await automations.begin('begun-unnoted', job('run_unnoted'), START);
+    expect(begun).toMatchObject({ enabled: true, action: command('true') });
+  });
+});
+
 describe('list', () => {
   const { automations: listed } = openTestStore();
 

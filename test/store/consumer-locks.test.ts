@@ -42,8 +42,8 @@ test('a run whose lock was lost is handed to another worker, and the first one i
   const hold = observed(first, events);
   startConsumer(
     store,
-    async (run, signal, lease) => {
-      const result = await hold(run, signal, lease);
+    async (run, signal, ...conditions) => {
+      const result = await hold(run, signal, ...conditions);
       // Until it is free, the first worker cannot take the run again.
       await second.untilStarted(run.id);
       return result;

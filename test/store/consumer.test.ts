@@ -1,10 +1,8 @@
 import type { Redis } from 'ioredis';
-import { beforeEach, describe, expect, onTestFinished, test } from 'vitest';
+import { beforeEach, describe, expect, test } from 'vitest';
 import type { RunOutcome } from '../../src/core/run.ts';
-import { connect } from '../../src/store/connect.ts';
 import { SHUTTING_DOWN } from '../../src/store/consumer.ts';
 import { newRunId } from '../../src/store/run-id.ts';
-import { createStore } from '../../src/store/store.ts';
 import { openPrivateRedis } from '../support/private-redis.ts';
 import {
   acceptRun,
@@ -17,7 +15,7 @@ import {
   takeableRuns,
   untilStatus,
 } from '../support/runs.ts';
-import { newPrefix, openTestStore } from '../support/store.ts';
+import { openStoreAt, openTestStore } from '../support/store.ts';
 
 const privateRedis = await openPrivateRedis();
 const store = openTestStore();
@@ -247,12 +245,10 @@ describe('close', () => {
 
 test('runs are taken again, without a restart, when Redis comes back', async () => {
   await privateRedis.start();
-  const redis = connect(privateRedis.url, 'patient', () => undefined);
-  const other = createStore(redis, newPrefix(), () => undefined);
-  onTestFinished(() => other.close());
+  const other = openStoreAt(privateRedis.url, 'patient');
   const automation = await createTriggered(other, 'steadfast');
   const attempts = new HeldAttempts();
-  startConsumer(other, attempts.execute, { redis, onError: () => undefined });
+  startConsumer(other, attempts.execute, { onError: () => undefined });
   const before = await acceptRun(other, automation);
   await attempts.untilStarted(before);
 
@@ -267,17 +263,16 @@ test('runs are taken again, without a restart, when Redis comes back', async () 
 test('an answer of Redis that comes late, with a run, is no reason to count that run as lost', async () => {
   await privateRedis.stop();
   await privateRedis.start();
-  const redis = connect(privateRedis.url, 'patient', () => undefined) as Redis;
-  const other = createStore(redis, newPrefix(), () => undefined);
-  onTestFinished(() => other.close());
+  const other = openStoreAt(privateRedis.url, 'patient');
   const automation = await createTriggered(other, 'late');
   const attempts = new HeldAttempts();
   const timing = { lockMs: 5000, stalledCheckMs: 60_000, renewMs: 200, leaseMs: 500 };
-  startConsumer(other, attempts.execute, { redis, timing, concurrency: 1, onError: () => undefined });
+  startConsumer(other, attempts.execute, { timing, concurrency: 1, onError: () => undefined });
   const first = await acceptRun(other, automation);
   const second = await acceptRun(other, automation);
   await attempts.untilStarted(first);
   let asked = false;
+  const redis = other.redis as Redis;
   const send = redis.sendCommand.bind(redis);
   redis.sendCommand = (command, stream) => {
     asked ||= command.args.some((argument) => String(argument).endsWith(':marker'));

@@ -59,18 +59,37 @@ test('reading on after the end brings what was appended since, and keeps its pos
   await runLogs.append('run_followed', [entry('one')], [], TTL_SECONDS);
   const { position } = await runLogs.read('run_followed');
   expect(await runLogs.read('run_followed', position)).toEqual({ entries: [], position });
-  await runLogs.append('run_followed', [entry('two')], [], TTL_SECONDS);
-  expect((await runLogs.read('run_followed', position)).entries).toEqual([entry('two')]);
+  const second = entry('two', { offset: 3 });
+  await runLogs.append('run_followed', [second], [], TTL_SECONDS);
+  expect((await runLogs.read('run_followed', position)).entries).toEqual([second]);
 });
 
 test('the positions that appending returns remove exactly their entries', async () => {
-  const entries = ['one', 'two', 'three'].map((data) => entry(data));
+  const entries = [entry('one'), entry('two', { offset: 3 }), entry('three', { offset: 6 })];
   const [, second = ''] = await runLogs.append('run_cut', entries, [], TTL_SECONDS);
-  const positions = await runLogs.append('run_cut', [entry('four')], [second], TTL_SECONDS);
+  const positions = await runLogs.append('run_cut', [entry('four', { offset: 11 })], [second], TTL_SECONDS);
   expect(positions).toHaveLength(1);
   const { entries: left, position } = await runLogs.read('run_cut');
   expect(left.map(({ data }) => String(data))).toEqual(['one', 'three', 'four']);
   expect(position).toBe(positions[0]);
+});
+
+test('what is sent again, because its answer was lost, is not appended again', async () => {
+  const entries = [entry('one'), entry('', { offset: 3 }), entry('two', { offset: 3, source: 'stderr' })];
+  const next = [entry('one', { attempt: 2 })];
+  for (const batch of [entries, entries, next, next]) {
+    await runLogs.append('run_resent', batch, [], TTL_SECONDS);
+  }
+  expect((await runLogs.read('run_resent')).entries).toEqual([...entries, ...next]);
+});
+
+test('more entries than are appended in one step come back in order', async () => {
+  const entries = Array.from({ length: 1234 }, (_, index) => entry('x', { offset: index }));
+  const positions = await runLogs.append('run_many', entries, [], TTL_SECONDS);
+  expect(positions).toHaveLength(entries.length);
+  expect(await runLogs.list('run_many')).toEqual(
+    positions.map((position) => ({ position, attempt: 1, bytes: 1 })),
+  );
 });
 
 test('a log that was never written is empty', async () => {
@@ -82,7 +101,7 @@ test('a log ends its time after its last entry', async () => {
   await runLogs.append('run_kept', [entry('one')], [], 60);
   expect(await redis.ttl(key)).toBeGreaterThan(0);
   expect(await redis.ttl(key)).toBeLessThanOrEqual(60);
-  await runLogs.append('run_kept', [entry('two')], [], TTL_SECONDS);
+  await runLogs.append('run_kept', [entry('two', { offset: 3 })], [], TTL_SECONDS);
   expect(await redis.ttl(key)).toBeGreaterThan(60);
 });
 

@@ -1,8 +1,7 @@
-import { expect, inject, onTestFinished } from 'vitest';
+import { expect, onTestFinished } from 'vitest';
 import type { AutomationDefinition } from '../../src/core/automation.ts';
 import { type AttemptResult, CANCELLED_BY_OPERATOR, type RunAttempt } from '../../src/core/run.ts';
 import type { TriggeredAutomation } from '../../src/store/automations.ts';
-import { connect } from '../../src/store/connect.ts';
 import {
   CANCELLED,
   consumeRuns,
@@ -71,11 +70,10 @@ export function startConsumer(
   execute: RunConsumerOptions['execute'],
   options: Partial<RunConsumerOptions> = {},
 ): RunConsumer {
-  const redis = connect(inject('redisUrl'), 'patient', () => undefined);
   const errors: Error[] = [];
   const consumer = consumeRuns({
-    redis,
     store,
+    side: store,
     workerId: 'test-worker',
     concurrency: 10,
     retentionLimits: { maxAgeMs: 3_600_000, maxRuns: 10_000 },
@@ -85,7 +83,6 @@ export function startConsumer(
   });
   onTestFinished(async () => {
     await consumer.close(0);
-    redis.disconnect();
     expect(errors).toEqual([]);
   });
   return consumer;

@@ -119,6 +119,24 @@ test('a Redis that takes no log does not keep a command from succeeding', async 
   expect(entries).toEqual([]);
 });
 
+test.each([
+  ['first', 1],
+  ['repeated', 2],
+])(
+  'what asks over the same connection after the log of a %s attempt was sent finds it complete',
+  async (_, attempt) => {
+    const made = newAttempt({ attempt });
+    const log = new OutputLog(store.runLogs, made, 60);
+    log.note('one');
+    await log.send();
+    // The first is on its way at the most.
+    log.note('two');
+    log.note('three');
+    await log.send();
+    expect((await readLog(store, made.id)).notes).toBe('one\ntwo\nthree\n');
+  },
+);
+
 test('the log of a run is bounded over all its attempts, and the end of each shows what is missing of it', async () => {
   const made = newAttempt();
   const log = async (attempt: number, bytes: number) => {

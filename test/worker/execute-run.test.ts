@@ -22,14 +22,13 @@ async function accepted(slug: string, changes: Partial<AutomationDefinition> = {
   return { run, wasExecuted: () => existsSync(marker) };
 }
 
-function execute(
+async function execute(
   run: RunAttempt,
   signal = new AbortController().signal,
   defaultTimeoutMs = 25_000,
   lease = FOR_EVER,
 ) {
   const dependencies = {
-    automations: store.automations,
     runLogs: store.runLogs,
     logger: createLogger('silent', 'worker'),
     guard: NO_GUARD,
@@ -38,7 +37,8 @@ function execute(
     retentionSeconds: 60,
     version: '1.2.3-test',
   };
-  return executeRun(dependencies, run, signal, lease);
+  const automation = await store.automations.get(run.automation);
+  return executeRun(dependencies, run, signal, lease, automation);
 }
 
 test('an enabled automation is executed, and the log says by whom and how it ended', async () => {

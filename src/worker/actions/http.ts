@@ -1,6 +1,6 @@
-import { once } from 'node:events';
 import { type IncomingMessage, request as requestByHttp } from 'node:http';
 import { request as requestByHttps } from 'node:https';
+import { urlToHttpOptions } from 'node:url';
 import { Webhook } from 'standardwebhooks';
 import type { HttpAction } from '../../core/automation.ts';
 import { withDeadline } from '../../core/deadline.ts';
@@ -27,34 +27,39 @@ export async function deliverToUrl(
   version: string,
   { run, log, timeoutMs, signal }: ActionContext,
 ): Promise<AttemptResult | 'interrupted'> {
+  if (signal.aborted) return 'interrupted';
   const timestamp = new Date();
   const signature = new Webhook(signingSecret).sign(run.id, timestamp, run.payload);
+  const { protocol, hostname, port, path, auth } = urlToHttpOptions(new URL(url));
   // fetch would give up after 300 s without a word from the receiver, whatever the automation's time limit says.
-  const send = new URL(url).protocol === 'https:' ? requestByHttps : requestByHttp;
+  const send = protocol === 'https:' ? requestByHttps : requestByHttp;
+  const headers: Record<string, string | number> = {
+    'content-type': 'application/json',
+    'content-length': run.payload.length,
+    'user-agent': `orc/${version}`,
+    'webhook-id': run.id,
+    'webhook-timestamp': String(Math.floor(timestamp.getTime() / 1000)),
+    'webhook-signature': signature,
+  };
+  if (run.traceparent !== undefined) headers['traceparent'] = run.traceparent;
   let isTimedOut = false;
   let timer: NodeJS.Timeout | undefined;
+  let abort: () => void = () => undefined;
   try {
-    const request = send(url, {
-      method: 'POST',
-      signal,
-      headers: {
-        'content-type': 'application/json',
-        'content-length': run.payload.length,
-        'user-agent': `orc/${version}`,
-        'webhook-id': run.id,
-        'webhook-timestamp': String(Math.floor(timestamp.getTime() / 1000)),
-        'webhook-signature': signature,
-        ...(run.traceparent !== undefined && { traceparent: run.traceparent }),
-      },
-    });
+    const request = send({ method: 'POST', protocol, hostname, port, path, auth, headers });
+    // Node's own `signal` option takes longer than the rest of the request's setup.
+    abort = () => request.destroy();
+    signal.addEventListener('abort', abort);
     timer = setTimeout(() => {
       isTimedOut = true;
       request.destroy();
     }, timeoutMs);
     request.end(run.payload);
-    const [response] = (await once(request, 'response')) as [IncomingMessage];
-    // The status that has arrived decides; what goes wrong after it does not matter any more.
-    request.on('error', () => undefined);
+    const response = await new Promise<IncomingMessage>((resolve, reject) => {
+      request.once('response', resolve);
+      // Also hears what goes wrong after the response, which does not matter any more: the status decides.
+      request.on('error', reject);
+    });
     await logResponse(response, log);
     return judge(response.statusCode ?? 0);
   } catch (error) {
@@ -69,6 +74,7 @@ export async function deliverToUrl(
     return { outcome: { status: 'failed', reason: 'network_error', message }, mayRetry: true };
   } finally {
     clearTimeout(timer);
+    signal.removeEventListener('abort', abort);
   }
 }
 
@@ -87,19 +93,22 @@ function judge(httpStatus: number): AttemptResult {
 /** Notes the status, the headers and the beginning of the body, which is not waited for longer than it is worth. */
 async function logResponse(response: IncomingMessage, log: OutputLog): Promise<void> {
   const { statusCode, statusMessage, rawHeaders } = response;
-  log.note(`HTTP ${statusCode} ${statusMessage}`.trimEnd());
+  let head = `HTTP ${statusCode} ${statusMessage}`.trimEnd();
   for (let index = 0; index + 1 < rawHeaders.length; index += 2) {
-    log.note(`${rawHeaders[index]}: ${rawHeaders[index + 1]}`);
+    head += `\n${rawHeaders[index]}: ${rawHeaders[index + 1]}`;
   }
+  log.note(head);
   let missing = RESPONSE_HEAD_BYTES;
-  const read = async () => {
-    for await (const chunk of response as AsyncIterable<Buffer>) {
-      log.write('stdout', chunk.subarray(0, missing));
+  const read = new Promise<void>((resolve) => {
+    response.on('data', (chunk: Buffer) => {
+      if (missing > 0) log.write('stdout', chunk.subarray(0, missing));
       missing -= chunk.length;
-      if (missing <= 0) break;
-    }
-  };
-  await withDeadline(read(), RESPONSE_HEAD_MS).catch(() => undefined);
+      if (missing <= 0) resolve();
+    });
+    response.on('end', resolve);
+    response.on('error', () => resolve());
+  });
+  await withDeadline(read, RESPONSE_HEAD_MS).catch(() => undefined);
   response.destroy();
 }
 
