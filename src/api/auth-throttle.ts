@@ -26,7 +26,8 @@ export class AuthThrottle {
     let window = this.#windows.get(network);
     if (!window || window.endsAt <= now) {
       window = { failures: 0, endsAt: now + WINDOW_MS };
-      this.#windows.set(network, window);
+      // An address may be a slice of a header, which would be kept as a whole with it.
+      this.#windows.set(Buffer.from(network).toString(), window);
     }
     window.failures += 1;
     return window.failures > FAILURES_PER_WINDOW ? Math.ceil((window.endsAt - now) / 1000) : undefined;
@@ -35,9 +36,9 @@ export class AuthThrottle {
 
 /** What counts as one address. A proxy may pass on something else than an address; all of that counts as one, too. */
 function networkOf(address: string): string {
+  if (isIPv4(address)) return address;
   const groups = address.split('%', 1)[0]?.replace(/^::ffff:(?=[\d.]+$)/i, '') ?? '';
-  // The address may be a slice of a header, which would be kept as a whole with it; what is joined is a text of its own.
-  if (isIPv4(groups)) return groups.split('.').join('.');
+  if (isIPv4(groups)) return groups;
   return isIPv6(groups) ? ipv6NetworkOf(groups) : 'no address';
 }
 

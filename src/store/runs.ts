@@ -8,7 +8,7 @@ import {
 } from '../core/run.ts';
 import type { ConfirmedKey, TriggeredAutomation } from './automations.ts';
 import type { RedisClient } from './connect.ts';
-import { guardedAccept } from './guarded-accept.ts';
+import { GuardedAccept } from './guarded-accept.ts';
 import type { IdempotencyStore, IdempotentRequest } from './idempotency.ts';
 import type { Keys } from './keys.ts';
 import { PARKED_MS, type RunLanes } from './lanes.ts';
@@ -104,6 +104,7 @@ export class RunQueue {
   readonly #idempotency: IdempotencyStore;
   readonly #index: RunIndex;
   readonly #templates = new Map<string, JobJson>();
+  readonly #guarded = new WeakMap<ConfirmedKey, GuardedAccept>();
 
   constructor(
     redis: RedisClient,
@@ -162,34 +163,25 @@ export class RunQueue {
    */
   async acceptExpected(expected: ConfirmedKey, run: NewRun): Promise<boolean> {
     const queue = await this.#queue.open();
-    const guarded = guardedAccept(this.#redis, this.#keys, expected, {
-      id: run.id,
-      jobKey: queue.toKey(run.id),
-    });
-    const job = this.#job(queue, expected.automation, run);
-    const added = queue.getBackend().addJobToTransaction(guarded, job, run.id);
-    const reply: string | null = await added.catch((error: Error) => {
+    let guarded = this.#guarded.get(expected);
+    if (!guarded) {
+      const template = { ...this.#template(queue, expected.automation), name: expected.automation.slug };
+      guarded = new GuardedAccept(this.#redis, this.#keys, queue, expected, template);
+      this.#guarded.set(expected, guarded);
+    }
+    const data = dataOf(expected.automation, run);
+    const added = guarded.add({ id: run.id, data, timestamp: Date.now() });
+    const reply = await added.catch((error: Error) => {
       throw refusalOf(error);
     });
     return reply !== null;
   }
 
   #job(queue: BullQueue, automation: TriggeredAutomation, run: NewRun): JobJson {
-    const { payload, requestId, traceparent, idempotency, retryOf } = run;
-    const data: RunJobData = {
-      format: JOB_FORMAT,
-      automationId: automation.id,
-      payload,
-      requestId,
-      ...(traceparent !== undefined && { traceparent }),
-      ...(idempotency && { idempotency: idempotency.keyHash }),
-      ...(automation.hasLane && { inLane: true }),
-      ...(retryOf !== undefined && { retryOf }),
-    };
     return {
       ...this.#template(queue, automation),
       name: automation.slug,
-      data: JSON.stringify(data),
+      data: dataOf(automation, run),
       timestamp: Date.now(),
     };
   }
@@ -392,6 +384,22 @@ export class RunQueue {
     );
     return ids.filter((_, index) => scores[index] !== null);
   }
+}
+
+/** What a job holds of a run, as JSON text. */
+function dataOf(automation: TriggeredAutomation, run: NewRun): string {
+  const { payload, requestId, traceparent, idempotency, retryOf } = run;
+  const data: RunJobData = {
+    format: JOB_FORMAT,
+    automationId: automation.id,
+    payload,
+    requestId,
+    ...(traceparent !== undefined && { traceparent }),
+    ...(idempotency && { idempotency: idempotency.keyHash }),
+    ...(automation.hasLane && { inLane: true }),
+    ...(retryOf !== undefined && { retryOf }),
+  };
+  return JSON.stringify(data);
 }
 
 /** What Redis itself refuses, for want of memory for example, was not enqueued. */

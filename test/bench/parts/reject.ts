@@ -33,7 +33,7 @@ export const reject: Part = {
     const contestants: Contestant[] = [
       {
         ...{ name: 'no-op', server: noOp, status: 202 },
-        request: trigger(`${noOp.url}/trigger/${SLUG}`, apiKey, PAYLOAD),
+        request: { ...trigger(`${noOp.url}/trigger/${SLUG}`, apiKey, PAYLOAD), addresses: ADDRESSES },
       },
       {
         ...{ name: 'accept', ...own, status: 202, redis },
@@ -74,7 +74,7 @@ export const reject: Part = {
           ...['accept', '401 wrong key', '401 malformed key'].map((name) =>
             ratiosOf(name, samples, ['no-op']),
           ),
-          `401: requests come from ${ADDRESSES} addresses in turn (TRUST_PROXY and X-Forwarded-For), so that none is throttled`,
+          `401: requests come from ${ADDRESSES} addresses in turn (TRUST_PROXY and X-Forwarded-For), so that none is throttled; the no-op route gets the same header`,
           '429: a well-formed wrong key from one address that has failed more than 100 times in this minute',
           '413: the key is right, and the client sends the whole body all the same',
         ],
