@@ -108,7 +108,8 @@ export class GuardedAccept {
       return this.#execute(run);
     }
     const { command, sha } = this.#encoded;
-    const bytes = command.encode({ ...run, acceptedAt: acceptedAtOf(run.id).getTime() });
+    const { id, data, timestamp } = run;
+    const bytes = command.encode({ id, data, timestamp, acceptedAt: acceptedAtOf(id).getTime() });
     try {
       const whole = new WholeCommand(sha, this.#keys.latestRuns, bytes);
       return runIdOf(await this.#redis.sendCommand(whole));
