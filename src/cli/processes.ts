@@ -1,3 +1,4 @@
+import { setFlagsFromString } from 'node:v8';
 import { Command } from 'commander';
 import type { Config } from '../config.ts';
 import { READY } from '../local/child.ts';
@@ -7,6 +8,12 @@ import type { Tracing } from '../ops/tracing.ts';
 import { closeInOrder } from './closing.ts';
 import { type CommandContext, redisUrlOf } from './context.ts';
 import { helpText } from './help-text.ts';
+
+/**
+ * The heap's old objects are collected when they have grown by this share, in percent. V8 would let them grow to several
+ * times as much, of which nearly all is over: 25 to 35 MB of a worker under load.
+ */
+const HEAP_GROWTH_PERCENT = 20;
 
 /** `orc api` and `orc worker`: the two kinds of process that make an installation. */
 export function processCommands(context: CommandContext): Command[] {
@@ -22,6 +29,7 @@ all. SIGTERM ends it when every request that it has read is answered, after SHUT
       }),
     )
     .action(async () => {
+      limitHeapGrowth();
       const config = context.config();
       const logger = createLogger(config.LOG_LEVEL, 'api');
       const redisUrl = await redisUrlOf(context);
@@ -49,6 +57,7 @@ all. SIGTERM lets its runs end within SHUTDOWN_GRACE_MS and returns the rest to 
       }),
     )
     .action(async () => {
+      limitHeapGrowth();
       const config = context.config();
       const logger = createLogger(config.LOG_LEVEL, 'worker');
       const redisUrl = await redisUrlOf(context);
@@ -62,6 +71,10 @@ all. SIGTERM lets its runs end within SHUTDOWN_GRACE_MS and returns the rest to 
     });
 
   return [api, worker];
+}
+
+function limitHeapGrowth(): void {
+  setFlagsFromString(`--heap-growing-percent=${HEAP_GROWTH_PERCENT}`);
 }
 
 /** The process's private listener, where one is wanted. What it needs is loaded only then. */
