@@ -304,8 +304,18 @@ export class AutomationStore {
       hasLane: Boolean(concurrency),
       ...(rate && { rate: decodeRate(rate) }),
     };
-    if (!concurrency && !rate) this.#confirmed.set(slug, { keyHash: stored.currentHash, automation });
+    if (!concurrency && !rate) this.#confirm(slug, { keyHash: stored.currentHash, automation });
     return { status: 'authenticated', automation };
+  }
+
+  /** What is confirmed again stays the same object, which others may have prepared something for. */
+  #confirm(slug: string, confirmed: ConfirmedKey): void {
+    const known = this.#confirmed.get(slug);
+    const isSame =
+      known?.keyHash === confirmed.keyHash &&
+      known.automation.id === confirmed.automation.id &&
+      known.automation.attempts === confirmed.automation.attempts;
+    if (!isSame) this.#confirmed.set(slug, confirmed);
   }
 
   /**

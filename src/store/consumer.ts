@@ -83,9 +83,10 @@ export interface RunConsumerOptions {
   concurrency: number;
   retentionLimits: RetentionLimits;
   /**
-   * Executes one attempt, by what its automation is now, if there still is one of that name. The signal's reason is {@link LOCK_LOST}, {@link SHUTTING_DOWN} or {@link CANCELLED}; the
-   * attempt then ends what it started and returns `interrupted`, upon which the run goes back to the head of the queue
-   * unless it is lost; a cancelled one returns its outcome.
+   * Executes one attempt, by what its automation is now, if there still is one of that name. The signal's reason is
+   * {@link LOCK_LOST}, {@link SHUTTING_DOWN} or {@link CANCELLED}; the attempt then ends what it started and returns
+   * `interrupted`, upon which the run goes back to the head of the queue unless it is lost; a cancelled one returns its
+   * outcome.
    */
   execute(
     run: RunAttempt,

@@ -90,6 +90,21 @@ describe('create', () => {
   });
 });
 
+test('what a key is expected to open stays the same object until it is something else', async () => {
+  const key = await createAutomation(store, 'expected');
+  const confirmed = async () => {
+    expect(await statusOf('expected', key)).toBe('authenticated');
+    return automations.expected('expected', key) ?? expect.fail();
+  };
+  const first = await confirmed();
+  expect(await confirmed()).toBe(first);
+  await store.redis.hset(store.keys.automation('expected'), 'attempts', 7);
+  const changed = await confirmed();
+  expect(changed).toEqual({ ...first, automation: { ...first.automation, attempts: 7 } });
+  await store.redis.hset(store.keys.automation('expected'), 'id', 'another');
+  expect((await confirmed()).automation.id).toBe('another');
+});
+
 describe('the beginning of an attempt', () => {
   const START = { attempt: 1, worker: 'worker-7', startedAt: 1_700_000_000_000 };
   const { redis, keys } = store;
