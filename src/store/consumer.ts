@@ -223,7 +223,8 @@ export function consumeRuns(options: RunConsumerOptions): RunConsumer {
   );
   worker.on('error', options.onError);
   const finish = (job: RunJob, succeeded: boolean) => {
-    inBackground(store.runs.finish(job, { succeeded }));
+    // Not sent again when it was lost: a Redis that was restored from a backup may have the run in its lane again.
+    inBackground(side.runs.finish(job, { succeeded }));
     options.onEnded?.(toRun(job, false));
   };
   worker.on('completed', (job) => finish(job, true));

@@ -25,14 +25,16 @@ const APPEND_BATCH = 500;
 
 /**
  * Appends entries, five arguments each, and removes others. ARGV: seconds the log is kept, how many are removed, which.
- * Over a connection that was lost before the answer came, ioredis sends it again: what was appended then is there.
+ * Over a connection that was lost before the answer came, ioredis sends it again: what was appended then is there. What
+ * is later belongs to an attempt of the same number, after a backup was restored.
  */
 const APPEND = `
   local first = 3 + ARGV[2]
   local last = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)[1]
   if last then
-    local _, _, _, attempt, _, _, _, offset, _, data = unpack(last[2])
-    if attempt == ARGV[first + 1] and tonumber(ARGV[first + 3]) < offset + #data then return {} end
+    local _, time, _, attempt, _, _, _, offset, _, data = unpack(last[2])
+    local isStored = attempt == ARGV[first + 1] and tonumber(ARGV[first + 3]) < offset + #data
+    if isStored and tonumber(ARGV[first]) <= tonumber(time) then return {} end
   end
   local positions = {}
   for i = first, #ARGV, 5 do
