@@ -3,7 +3,7 @@ import type { IRedisTransaction, Job } from 'bullmq';
 import { Command } from 'ioredis';
 import type { ConfirmedKey } from './automations.ts';
 import type { RedisClient } from './connect.ts';
-import { EncodedCommand } from './encoded-command.ts';
+import { type CommandValues, EncodedCommand, type EncodedSample } from './encoded-command.ts';
 import type { Keys } from './keys.ts';
 import type { BullQueue } from './queue.ts';
 import { acceptedAtOf } from './run-id.ts';
@@ -108,10 +108,8 @@ export class GuardedAccept {
       return this.#execute(run);
     }
     const { command, sha } = this.#encoded;
-    const { id, data, timestamp } = run;
-    const bytes = command.encode({ id, data, timestamp, acceptedAt: acceptedAtOf(id).getTime() });
     try {
-      const whole = new WholeCommand(sha, this.#keys.latestRuns, bytes);
+      const whole = new WholeCommand(sha, this.#keys.latestRuns, command.encode(valuesOf(run)));
       return runIdOf(await this.#redis.sendCommand(whole));
     } catch (error) {
       // Redis does not know the script: on a new connection, or after SCRIPT FLUSH. It has executed nothing.
@@ -122,19 +120,17 @@ export class GuardedAccept {
 
   /** Encodes the command, unless that cannot be done in this way. */
   async #encode(): Promise<void> {
-    const [first, second] = await Promise.all(SAMPLES.map((run) => this.#call(run)));
-    if (!first || !second) return;
-    const sha = hash('sha1', first.lua);
-    const [sample, other] = [first, second].map(({ keys, values }, index) => {
-      const whole = new Command('evalsha', [sha, keys.length, ...keys, ...values]);
-      const run = SAMPLES[index] as GuardedRun;
-      return {
-        values: { ...run, acceptedAt: acceptedAtOf(run.id).getTime() },
-        bytes: Buffer.from(whole.toWritable({})),
-      };
-    });
-    const command = sample && other && EncodedCommand.from(sample, other);
-    if (command) this.#encoded = { command, sha };
+    const [one, other] = await Promise.all(SAMPLES.map((run) => this.#sample(run)));
+    const command = one && other && EncodedCommand.from(one, other);
+    if (command) this.#encoded = { command, sha: one.sha };
+  }
+
+  async #sample(run: GuardedRun): Promise<(EncodedSample & { sha: string }) | undefined> {
+    const call = await this.#call(run);
+    if (!call) return undefined;
+    const sha = hash('sha1', call.lua);
+    const whole = new Command('evalsha', [sha, call.keys.length, ...call.keys, ...call.values]);
+    return { sha, values: valuesOf(run), bytes: Buffer.from(whole.toWritable({})) };
   }
 
   async #execute(run: GuardedRun): Promise<string | null> {
@@ -177,6 +173,11 @@ export class GuardedAccept {
     await this.#queue.getBackend().addJobToTransaction(recorder, job, id);
     return call;
   }
+}
+
+/** Spelled out, as a spread object would get a hidden class of its own each time. */
+function valuesOf({ id, data, timestamp }: GuardedRun): CommandValues {
+  return { id, data, timestamp, acceptedAt: acceptedAtOf(id).getTime() };
 }
 
 /** BullMQ's script answers with the id, or with a number when it has added nothing. */
