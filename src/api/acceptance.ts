@@ -33,7 +33,7 @@ export interface TriggerRequest {
   /** JSON text of an object. */
   payload: string;
   requestId: string;
-  traceparent?: string;
+  traceparent?: string | undefined;
   idempotencyKey?: string;
 }
 
@@ -41,7 +41,7 @@ export interface TriggerRequest {
 export interface Accepted {
   runId: string;
   status: RunStatus;
-  headers: Record<string, string>;
+  headers: Record<string, string> | undefined;
   /** Whether an earlier request has made the run. */
   isReplay: boolean;
 }
@@ -90,10 +90,10 @@ export class Acceptance {
    */
   async acceptExpected(
     expected: ConfirmedKey,
-    request: Omit<TriggerRequest, 'idempotencyKey'>,
+    { payload, requestId, traceparent }: Omit<TriggerRequest, 'idempotencyKey'>,
     deadline: number,
   ): Promise<Accepted | undefined> {
-    const run = { id: newRunId(), ...request };
+    const run = { id: newRunId(), payload, requestId, traceparent };
     const state = this.#expected;
     if (state.unanswered === 0) state.silentSince = Date.now();
     state.unanswered += 1;
@@ -182,7 +182,7 @@ export class Acceptance {
     }
   }
 
-  #queued(runId: string, headers: Record<string, string> = {}): Accepted {
+  #queued(runId: string, headers?: Record<string, string>): Accepted {
     this.#accepted.latest += 1;
     return { runId, status: 'queued', headers, isReplay: false };
   }

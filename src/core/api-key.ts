@@ -37,6 +37,11 @@ export function hashApiKey(key: string): string {
   return hash('sha256', key);
 }
 
+/** Whether a presented key is the one with this hash; compared in constant time. */
+export function isKeyWithHash(key: string, keyHash: string): boolean {
+  return equalsInConstantTime(hashApiKey(key), keyHash);
+}
+
 export interface StoredKeys {
   currentHash: string;
   previousHash?: string;

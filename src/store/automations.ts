@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto';
 import type { Result } from 'ioredis';
 import { LruMap } from 'toad-cache';
 import { v7 as uuidv7 } from 'uuid';
-import { HASH_OF_NO_KEY, hashApiKey, mintApiKey, verifyApiKey } from '../core/api-key.ts';
+import { HASH_OF_NO_KEY, hashApiKey, isKeyWithHash, mintApiKey, verifyApiKey } from '../core/api-key.ts';
 import {
   type Action,
   type Automation,
@@ -324,8 +324,7 @@ export class AutomationStore {
    */
   expected(slug: string, apiKey: string): ConfirmedKey | undefined {
     const known = this.#confirmed.get(slug);
-    const isKnown = verifyApiKey(apiKey, { currentHash: known?.keyHash ?? HASH_OF_NO_KEY }, Date.now());
-    return isKnown ? known : undefined;
+    return isKeyWithHash(apiKey, known?.keyHash ?? HASH_OF_NO_KEY) ? known : undefined;
   }
 
   /** Expects nothing more of an automation of which something else was expected than is so. */

@@ -63,7 +63,7 @@ export interface NewRun {
   /** JSON text of an object, valid UTF-8. */
   payload: string;
   requestId: string;
-  traceparent?: string;
+  traceparent?: string | undefined;
   idempotency?: IdempotentRequest;
   /** The run that this one repeats. */
   retryOf?: string;
@@ -170,11 +170,11 @@ export class RunQueue {
       this.#guarded.set(expected, guarded);
     }
     const data = dataOf(expected.automation, run);
-    const added = guarded.add({ id: run.id, data, timestamp: Date.now() });
-    const reply = await added.catch((error: Error) => {
-      throw refusalOf(error);
-    });
-    return reply !== null;
+    try {
+      return (await guarded.add({ id: run.id, data, timestamp: Date.now() })) !== null;
+    } catch (error) {
+      throw refusalOf(error as Error);
+    }
   }
 
   #job(queue: BullQueue, automation: TriggeredAutomation, run: NewRun): JobJson {
@@ -389,15 +389,16 @@ export class RunQueue {
 /** What a job holds of a run, as JSON text. */
 function dataOf(automation: TriggeredAutomation, run: NewRun): string {
   const { payload, requestId, traceparent, idempotency, retryOf } = run;
-  const data: RunJobData = {
+  // JSON leaves out what is undefined.
+  const data: Record<keyof RunJobData, unknown> = {
     format: JOB_FORMAT,
     automationId: automation.id,
     payload,
     requestId,
-    ...(traceparent !== undefined && { traceparent }),
-    ...(idempotency && { idempotency: idempotency.keyHash }),
-    ...(automation.hasLane && { inLane: true }),
-    ...(retryOf !== undefined && { retryOf }),
+    traceparent,
+    idempotency: idempotency?.keyHash,
+    inLane: automation.hasLane || undefined,
+    retryOf,
   };
   return JSON.stringify(data);
 }

@@ -67,13 +67,13 @@ function receive(body: Readable, limitBytes: number, callback: (received: Receiv
     else chunks.length = 0;
     if (size > limitBytes + DISCARD_BYTES) done({ problem: 'payload_too_large' });
   });
-  body.once('end', () => {
+  body.on('end', () => {
     const [first, second] = chunks;
     if (size > limitBytes) done({ problem: 'payload_too_large' });
     else done({ bytes: first && !second ? first : Buffer.concat(chunks, size) });
   });
   // A client that goes away in the middle of its body has failed, not the service.
-  body.once('error', () => done({ problem: 'bad_request' }));
+  body.on('error', () => done({ problem: 'bad_request' }));
 }
 
 /**

@@ -36,9 +36,9 @@ export function requestIdOf(request: { headers: Record<string, string | string[]
 /** Gives every request its id, and every answer one line in the log. */
 export const requestContextPlugin = fastifyPlugin(
   async (app: FastifyInstance, { onRejected }: RequestContextOptions) => {
-    const tell: typeof log = (request, reply, more) => {
+    const tell: typeof log = (request, reply, hungUp) => {
       if (request.errorId !== undefined) onRejected(request, request.errorId);
-      log(request, reply, more);
+      log(request, reply, hungUp);
     };
     app.decorateRequest('runId', undefined);
     app.decorateRequest('automationSlug', undefined);
@@ -69,10 +69,10 @@ export const requestContextPlugin = fastifyPlugin(
     app.addHook('onSend', (request, reply, _payload, done) => {
       if (request.errorId === undefined && !isLogged(request, reply)) return done();
       const logHungUp = () => {
-        if (!request.isLogged && !reply.raw.writableFinished) tell(request, reply, { hungUp: true });
+        if (!request.isLogged && !reply.raw.writableFinished) tell(request, reply, true);
       };
       if (reply.raw.closed) logHungUp();
-      else reply.raw.once('close', logHungUp);
+      else reply.raw.on('close', logHungUp);
       done();
     });
   },
@@ -102,14 +102,14 @@ function isLogged({ log, method }: FastifyRequest, { statusCode }: FastifyReply)
   return (log as Logger).isLevelEnabled(levelOf(method, statusCode));
 }
 
-function log(request: FastifyRequest, reply: FastifyReply, more: { hungUp?: true } = {}): void {
+function log(request: FastifyRequest, reply: FastifyReply, hungUp?: true): void {
   if (!isLogged(request, reply)) return;
   const { method, id, errorId: error, runId, automationSlug: automation } = request;
   const { statusCode } = reply;
   const path = request.routeOptions.url ?? loggablePath(request.url);
   const durationMs = Math.round(reply.elapsedTime * 10) / 10;
   request.log[levelOf(method, statusCode)](
-    { requestId: id, method, path, statusCode, durationMs, error, automation, runId, ...more },
+    { requestId: id, method, path, statusCode, durationMs, error, automation, runId, hungUp },
     'request',
   );
 }

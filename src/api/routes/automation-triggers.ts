@@ -4,6 +4,7 @@ import type { Metrics } from '../../ops/metrics.ts';
 import type { Tracing } from '../../ops/tracing.ts';
 import type { Acceptance, Accepted, TriggerRequest } from '../acceptance.ts';
 import { apiKeyOf, apiKeyPlugin, authenticated, slugOf } from '../plugins/api-key.ts';
+import { JSON_TYPE } from '../plugins/errors.ts';
 import { payloadPlugin, triggerPayload } from '../plugins/payload.ts';
 import {
   ACCEPTED_HEADERS,
@@ -46,11 +47,7 @@ export async function automationTriggersRoute(
   /** @throws ApiError that says what is wrong with the body */
   const triggerRequestOf = (request: FastifyRequest): TriggerRequest => {
     const traceparent = tracing?.traceparentOf(request) ?? traceparentOf(request);
-    return {
-      payload: triggerPayload(request),
-      requestId: request.id,
-      ...(traceparent !== undefined && { traceparent }),
-    };
+    return { payload: triggerPayload(request), requestId: request.id, traceparent };
   };
 
   /** Accepts a request in one step where all of it is expected to be in order. Throws nothing that the key precedes. */
@@ -74,12 +71,14 @@ export async function automationTriggersRoute(
   const answer = (
     request: FastifyRequest,
     reply: FastifyReply,
-    { headers, isReplay, ...run }: Accepted,
+    { runId, status, headers, isReplay }: Accepted,
   ): FastifyReply => {
-    request.runId = run.runId;
+    request.runId = runId;
     if (isReplay) metrics?.requestReplayed();
     else metrics?.runAccepted(slugOf(request), reply.elapsedTime / 1000);
-    return reply.code(202).header('cache-control', 'no-store').headers(headers).send(run);
+    reply.code(202).header('cache-control', 'no-store').type(JSON_TYPE);
+    if (headers) reply.headers(headers);
+    return reply.send(JSON.stringify({ runId, status }));
   };
 
   await app.register(payloadPlugin);
