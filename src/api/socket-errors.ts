@@ -1,7 +1,8 @@
-import { type Server, type ServerResponse, STATUS_CODES } from 'node:http';
+import type { Server, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import type { ConnectionError } from 'fastify';
 import { ERRORS, type ErrorId } from '../core/errors.ts';
+import { STATUS_CODES } from '../core/node-http.ts';
 import type { Logger } from '../logger.ts';
 import type { Metrics } from '../ops/metrics.ts';
 import type { Connection, Connections } from './connections.ts';

@@ -15,6 +15,9 @@ import { helpText } from './help-text.ts';
  */
 const HEAP_GROWTH_PERCENT = 20;
 
+/** One optimizing compiler is enough: the second one that Node 24 brings holds 20 MB of an API, and saves it no CPU. */
+const NO_SECOND_COMPILER = '--no-maglev';
+
 /** `orc api` and `orc worker`: the two kinds of process that make an installation. */
 export function processCommands(context: CommandContext): Command[] {
   const api = new Command('api')
@@ -29,7 +32,7 @@ all. SIGTERM ends it when every request that it has read is answered, after SHUT
       }),
     )
     .action(async () => {
-      limitHeapGrowth();
+      limitMemory();
       const config = context.config();
       const logger = createLogger(config.LOG_LEVEL, 'api');
       const redisUrl = await redisUrlOf(context);
@@ -57,7 +60,7 @@ all. SIGTERM lets its runs end within SHUTDOWN_GRACE_MS and returns the rest to 
       }),
     )
     .action(async () => {
-      limitHeapGrowth();
+      limitMemory();
       const config = context.config();
       const logger = createLogger(config.LOG_LEVEL, 'worker');
       const redisUrl = await redisUrlOf(context);
@@ -73,7 +76,8 @@ all. SIGTERM lets its runs end within SHUTDOWN_GRACE_MS and returns the rest to 
   return [api, worker];
 }
 
-function limitHeapGrowth(): void {
+function limitMemory(): void {
+  setFlagsFromString(NO_SECOND_COMPILER);
   setFlagsFromString(`--heap-growing-percent=${HEAP_GROWTH_PERCENT}`);
 }
 
