@@ -21,16 +21,12 @@ const GUARD = `
   do
     local automationKey, openRunsKey, latestRunsKey, jobKey = unpack(KEYS, #KEYS - 3)
     local id, keyHash, attempts, runId, slug, acceptedAt = unpack(ARGV, #ARGV - 5)
-    local function denied(reply)
-      if redis.call('EXISTS', jobKey) == 1 then return runId end
-      return reply
-    end
+    if redis.call('EXISTS', jobKey) == 1 then return runId end
     local found = redis.call('HMGET', automationKey, 'id', 'enabled', 'keyHash', 'attempts', 'concurrency', 'rate')
     local isExpected = found[1] == id and found[2] == '1' and found[3] == keyHash and found[4] == attempts
       and not found[5] and not found[6]
-    if not isExpected then return denied(false) end
-    local listed = redis.pcall('ZADD', openRunsKey, 0, runId)
-    if type(listed) == 'table' then return denied(listed) end
+    if not isExpected then return false end
+    redis.call('ZADD', openRunsKey, 0, runId)
     redis.call('ZADD', latestRunsKey, 'GT', acceptedAt, slug)
   end
 `;

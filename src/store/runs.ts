@@ -390,7 +390,7 @@ export class RunQueue {
 function dataOf(automation: TriggeredAutomation, run: NewRun): string {
   const { payload, requestId, traceparent, idempotency, retryOf } = run;
   // JSON leaves out what is undefined.
-  const data: Record<keyof RunJobData, unknown> = {
+  const data: { [Field in keyof Required<RunJobData>]: RunJobData[Field] | undefined } = {
     format: JOB_FORMAT,
     automationId: automation.id,
     payload,
