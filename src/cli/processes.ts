@@ -1,4 +1,3 @@
-import { setFlagsFromString } from 'node:v8';
 import { Command } from 'commander';
 import type { Config } from '../config.ts';
 import { READY } from '../local/child.ts';
@@ -8,21 +7,7 @@ import type { Tracing } from '../ops/tracing.ts';
 import { closeInOrder } from './closing.ts';
 import { type CommandContext, redisUrlOf } from './context.ts';
 import { helpText } from './help-text.ts';
-
-/**
- * The heap's old objects are collected when they have grown by this share, in percent. V8 would let them grow to several
- * times as much, of which nearly all is over: 25 to 35 MB of a worker under load.
- */
-const HEAP_GROWTH_PERCENT = 20;
-
-/**
- * V8's interpreter and its best compiler are enough. The two compilers in between hold 22 MB of an API with Node 24. The best
- * one waits until a function was called 3,000 times, for they have had their turn before; without them, 1,000 times is
- * early enough to take less CPU than with all of them. Only for the V8 of Node 24: others name their flags differently,
- * and say so on standard error.
- */
-const ONE_COMPILER = ['--no-maglev', '--no-sparkplug', '--invocation-count-for-turbofan=1000'];
-const ONE_COMPILER_V8 = '13.';
+import { setV8Flags } from './v8-flags.ts';
 
 /** `orc api` and `orc worker`: the two kinds of process that make an installation. */
 export function processCommands(context: CommandContext): Command[] {
@@ -38,7 +23,7 @@ all. SIGTERM ends it when every request that it has read is answered, after SHUT
       }),
     )
     .action(async () => {
-      limitMemory();
+      setV8Flags();
       const config = context.config();
       const logger = createLogger(config.LOG_LEVEL, 'api');
       const redisUrl = await redisUrlOf(context);
@@ -66,7 +51,7 @@ all. SIGTERM lets its runs end within SHUTDOWN_GRACE_MS and returns the rest to 
       }),
     )
     .action(async () => {
-      limitMemory();
+      setV8Flags();
       const config = context.config();
       const logger = createLogger(config.LOG_LEVEL, 'worker');
       const redisUrl = await redisUrlOf(context);
@@ -80,12 +65,6 @@ all. SIGTERM lets its runs end within SHUTDOWN_GRACE_MS and returns the rest to 
     });
 
   return [api, worker];
-}
-
-function limitMemory(): void {
-  if (process.versions.v8.startsWith(ONE_COMPILER_V8))
-    for (const flag of ONE_COMPILER) setFlagsFromString(flag);
-  setFlagsFromString(`--heap-growing-percent=${HEAP_GROWTH_PERCENT}`);
 }
 
 /** The process's private listener, where one is wanted. What it needs is loaded only then. */

@@ -74,11 +74,13 @@ interface StartOptions {
   cwd?: string;
   /** Another version's executable. */
   program?: string;
+  /** Options of Node. */
+  nodeOptions?: string[];
 }
 
 /** Starts `orc api`, `orc worker` or `orc local`. */
 export function startOrc(args: string[], options: StartOptions = {}): OrcProcess {
-  return startNode([options.program ?? ORC, ...args], options);
+  return startNode([...(options.nodeOptions ?? []), options.program ?? ORC, ...args], options);
 }
 
 /** Starts a process of Node that is a part of orc. */
