@@ -11,6 +11,7 @@ import { settle } from '../../src/store/connect.ts';
 import type { Store } from '../../src/store/store.ts';
 import { expectAccepted, expectError, openTestApp, readRun, SETTINGS, trigger } from '../support/app.ts';
 import { openPrivateRedis } from '../support/private-redis.ts';
+import { SUCCEEDED, startConsumer } from '../support/runs.ts';
 import { connectStore, createAutomation, definition, newPrefix } from '../support/store.ts';
 
 /**
@@ -244,7 +245,7 @@ describe('in a Redis of its own', () => {
     const dropReply = (act: () => Promise<unknown>) => {
       meanwhile = act;
     };
-    return { store: direct, send, firstRun, dropReply };
+    return { store: direct, prefix, send, firstRun, dropReply };
   }
 
   test.each<[string, (direct: Store) => Promise<unknown>]>([
@@ -260,6 +261,23 @@ describe('in a Redis of its own', () => {
     await direct.redis.config('SET', 'maxmemory', 0);
     expect((await direct.runs.list({ limit: 10 })).map(({ id }) => id)).toEqual([runId, firstRun]);
     expect(await direct.runs.countQueued()).toBe(2);
+  });
+
+  test('a run whose reply was lost, and that has ended since, is not listed as open again', async () => {
+    const { store: direct, prefix, send, dropReply } = await openApp();
+    const forWorker = connectStore(privateRedis.url, 'patient', prefix);
+    onTestFinished(() => forWorker.close());
+    const ended = vi.fn(async () => {
+      const openRuns = () => direct.redis.zcard(direct.keys.openRuns('own'));
+      expect(await openRuns()).toBe(2);
+      startConsumer(forWorker, async () => SUCCEEDED);
+      await expect.poll(openRuns, { timeout: 20_000, interval: 10 }).toBe(0);
+    });
+    dropReply(ended);
+    const runId = expectAccepted(await send());
+    expect(ended).toHaveBeenCalledOnce();
+    expect(await direct.runs.get(runId)).toMatchObject({ status: 'succeeded' });
+    expect(await direct.redis.zrange(direct.keys.openRuns('own'), 0, '-1')).toEqual([]);
   });
 
   test('is only asked about while Redis is frozen, so that few runs begin after their callers gave up', async () => {
