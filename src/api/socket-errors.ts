@@ -31,6 +31,10 @@ export class SocketErrors {
       if (connection) this.#refuse(connection, 'method_not_allowed', { Allow: 'GET, HEAD, POST' });
     });
     server.on('checkExpectation', (_request, response) => this.#refuseExpectation(response));
+    server.on('checkContinue', (request, response) => {
+      sendContinue(response);
+      server.emit('request', request, response);
+    });
     // Node ends a connection over the method of HTTP/2's preface without an answer, and Fastify has no hooks for it. No
     // version comes with it but HTTP/0.9, for which it is then refused like any other request.
     server.prependListener('request', (request) => {
@@ -93,6 +97,18 @@ export class SocketErrors {
     this.#logger.info({ statusCode, error: 'expectation_failed' }, 'request');
     response.writeHead(statusCode, headersOf(body)).end(body);
   }
+}
+
+/**
+ * The 100 that a client may wait for before it sends its body (RFC 9110, section 10.1.1). Node would queue it while an
+ * earlier request is still being answered, and then put the head of the final answer before it, and the body behind it.
+ */
+function sendContinue(response: ServerResponse): void {
+  const send = () => {
+    if (!response.headersSent) response.writeContinue();
+  };
+  if (response.socket) send();
+  else response.once('socket', send);
 }
 
 /** What Node's parser and timers report; anything but a client that stalls is malformed HTTP. */

@@ -17,7 +17,8 @@ export function processCommands(context: CommandContext): Command[] {
       'after',
       helpText({
         notes: `Environment variables are its settings, such as REDIS_URL, HOST, PORT, PUBLIC_URL and TRUST_PROXY; README.md lists them
-all. SIGTERM ends it when every request that it has read is answered, after SHUTDOWN_GRACE_MS at the latest.`,
+all. SIGTERM ends it when every request that it has read is answered, after SHUTDOWN_GRACE_MS at the latest; a second one,
+later than half a second, at once.`,
         exitCodes: '0 ended by a signal, 1 it could not start or failed, 2 typed wrongly',
         examples: ['REDIS_URL=redis://127.0.0.1:6379 PUBLIC_URL=https://orc.example.com orc api'],
       }),
@@ -45,7 +46,8 @@ all. SIGTERM ends it when every request that it has read is answered, after SHUT
       'after',
       helpText({
         notes: `Environment variables are its settings, such as REDIS_URL, WORKER_CONCURRENCY and RUN_TIMEOUT_MS; README.md lists them
-all. SIGTERM lets its runs end within SHUTDOWN_GRACE_MS and returns the rest to the queue.`,
+all. SIGTERM lets its runs end within SHUTDOWN_GRACE_MS and returns the rest to the queue; a second one, later than half a
+second, ends it at once.`,
         exitCodes: '0 ended by a signal, 1 it could not start or failed, 2 typed wrongly',
         examples: ['REDIS_URL=redis://127.0.0.1:6379 WORKER_CONCURRENCY=20 orc worker'],
       }),

@@ -927,6 +927,22 @@ test('a client that waits for the 100 gets it before it sends its body, and then
   connection.destroy();
 });
 
+test('a 100 for a request right behind another one is never in the middle of its answer', async () => {
+  const connection = await RawConnection.open(app);
+  const page = ['GET /docs HTTP/1.1', 'Host: a', 'Accept: text/markdown'];
+  connection.write(headOf(page));
+  const { body } = (await connection.nextAnswer()) ?? {};
+  connection.write(
+    `${headOf([...TRIGGER, 'Content-Length: 2'])}{}`,
+    headOf([...page, 'Expect: 100-continue']),
+    headOf(HEALTH),
+  );
+  expect(await connection.nextAnswer()).toMatchObject({ statusCode: 202 });
+  expect(await connection.nextAnswer()).toMatchObject({ statusCode: 200, body });
+  expect(await connection.nextAnswer()).toMatchObject({ statusCode: 200, interim: [] });
+  connection.destroy();
+});
+
 describe('a client that stalls', () => {
   const { app: hasty, store: hastyStore } = openTestApp();
   // Node looks for clients whose time is over once a second, so that this is how long each of these tests takes.

@@ -1,12 +1,17 @@
 import { closedLoop } from './http-closed-loop.ts';
-import type { Load } from './http-load.ts';
+import { fetchLoop } from './http-fetch-loop.ts';
+import type { Load, Sample } from './http-load.ts';
 import { openModel } from './http-open-client.ts';
 
 /** The load generator's process: takes one load after the other from its parent and ends with it. */
 process.on('message', (load: Load) => {
-  const running = load.rate === undefined ? closedLoop(load) : openModel({ ...load, rate: load.rate });
-  void running
+  void sample(load)
     .catch((error: unknown) => ({ error: error instanceof Error ? error.message : String(error) }))
-    .then((answer) => process.send?.(answer));
+    .then((result) => process.send?.(result));
 });
 process.once('disconnect', () => process.exit());
+
+function sample({ rate, ...load }: Load): Promise<Sample> {
+  if (rate !== undefined) return openModel({ ...load, rate });
+  return load.client === 'fetch' ? fetchLoop(load) : closedLoop(load);
+}

@@ -19,6 +19,8 @@ export interface Load {
   seconds: number;
   /** Requests a second of an open model; without it a closed loop: each connection sends when it was answered. */
   rate?: number;
+  /** Who asks in a closed loop: `autocannon`, which takes little time for it, unless it is `fetch`. */
+  client?: 'fetch';
   /** Processes whose CPU time is measured. */
   watched: number[];
 }

@@ -40,6 +40,7 @@ export interface Turns {
   seconds: number;
   /** Of an open model. */
   rate?: number;
+  client?: 'fetch';
 }
 
 /** Lets the contestants take turns, A B A B, each from the same state. @returns their samples, in the order of the rounds */
@@ -83,12 +84,13 @@ async function warmUp(contestant: Contestant, { rate: _, ...turns }: Turns): Pro
 
 async function takeTurn(contestant: Contestant, turns: Turns): Promise<Sample> {
   const { server, request, redis } = contestant;
-  const { generator, connections, seconds, rate } = turns;
+  const { generator, connections, seconds, rate, client } = turns;
   await redis?.reset();
   const load: Load = {
     ...{ request, connections, seconds },
     watched: [server.pid, ...(redis ? [redis.pid] : [])],
     ...(rate !== undefined && { rate }),
+    ...(client && { client }),
   };
   const sample = await generator.run(load);
   checkAnswers(contestant, sample);

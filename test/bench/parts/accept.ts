@@ -54,6 +54,8 @@ export const accept: Part = {
       },
     ];
 
+    const rounds = Math.ceil(context.rounds * SIDE_SHARE);
+    const seconds = Number((context.seconds * SIDE_SHARE).toFixed(1));
     const tables: Table[] = [];
     if (context.connections.includes(CONNECTIONS) && context.payloads.includes(PAYLOAD)) {
       const peers = await startPeers(context, apiKey);
@@ -80,9 +82,19 @@ export const accept: Part = {
           ...peers.remarks,
         ],
       });
+      const scripted = contestants(PAYLOAD);
+      const turns = { generator, connections: CONNECTIONS, rounds, seconds, client: 'fetch' } as const;
+      const scriptedSamples = await takeTurns(context, scripted, turns);
+      tables.push({
+        title: `Accept, asked by Node's fetch, ${CONNECTIONS} at a time, ${PAYLOAD} B, appendfsync always`,
+        rows: scripted.map((each) => toRow(each, scriptedSamples.get(each.name))),
+        reference: 'no-op',
+        remarks: [
+          ratiosOf('orc', scriptedSamples),
+          'what a script sees that asks from one process: nearly all of the time is its own',
+        ],
+      });
     }
-    const rounds = Math.ceil(context.rounds * SIDE_SHARE);
-    const seconds = Number((context.seconds * SIDE_SHARE).toFixed(1));
     for (const connections of context.connections) {
       for (const bytes of context.payloads) {
         if (connections === CONNECTIONS && bytes === PAYLOAD) continue;
