@@ -29,6 +29,9 @@ export function formatRecord(
     const { method, path, statusCode, error } = record;
     return `${clock} ${output.style('yellow', '!')} ${method} ${path} was answered ${statusCode} ${error}`;
   }
+  if (msg === 'health changed' && record['from'] === 'unavailable' && record['status'] === 'ok') {
+    return `${clock} ${output.style('green', '✔')} triggers are accepted again`;
+  }
   if (level === 'warn' || level === 'error' || level === 'fatal') {
     const cause = (record['err'] as { message?: string } | undefined)?.message;
     return `${clock} ${output.style('yellow', '!')} ${record['process']}: ${msg}${cause ? ` (${cause})` : ''}`;

@@ -101,6 +101,17 @@ test('a port that is taken is said in one sentence, before anything is started',
   await rm(other, { recursive: true });
 });
 
+test('it says when its Redis cannot be used, and when triggers are accepted again', async () => {
+  const redis = processesOf(cwd).find(({ args }) => args.includes('redis-server'));
+  process.kill(redis?.pid ?? Number.NaN, 'SIGSTOP');
+  try {
+    await local.line('! api: health changed');
+  } finally {
+    process.kill(redis?.pid ?? Number.NaN, 'SIGCONT');
+  }
+  await local.line('✔ triggers are accepted again');
+});
+
 test('Ctrl-C, even when npm sends it twice, ends every process and keeps the data', async () => {
   local.child.kill('SIGINT');
   expect(await local.stop('SIGINT')).toBe(0);
