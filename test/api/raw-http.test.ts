@@ -918,14 +918,24 @@ describe('what is too long and comes in several packets', () => {
   });
 });
 
-test('a client that waits for the 100 gets it before it sends its body, and then the 202', async () => {
-  const connection = await RawConnection.open(app);
-  connection.write(headOf([...TRIGGER, 'Expect: 100-continue', 'Content-Length: 2']));
-  await connection.received('HTTP/1.1 100 Continue\r\n\r\n');
-  connection.write('{}');
-  expect(await connection.nextAnswer()).toMatchObject({ statusCode: 202, interim: [100] });
-  connection.destroy();
-});
+test.each([
+  ['', ''],
+  [', right behind another request', `${TRIGGER.join('\r\n')}\r\nContent-Length: 2\r\n\r\n{}`],
+])(
+  'a client that waits for the 100%s gets it before it sends its body, and then the 202',
+  async (_, before) => {
+    const connection = await RawConnection.open(app);
+    connection.write(
+      before.replace(KEY, key),
+      headOf([...TRIGGER, 'Expect: 100-continue', 'Content-Length: 2']),
+    );
+    if (before) expect(await connection.nextAnswer()).toMatchObject({ statusCode: 202, interim: [] });
+    await connection.received('HTTP/1.1 100 Continue\r\n\r\n');
+    connection.write('{}');
+    expect(await connection.nextAnswer()).toMatchObject({ statusCode: 202, interim: [100] });
+    connection.destroy();
+  },
+);
 
 test('a 100 for a request right behind another one is never in the middle of its answer', async () => {
   const connection = await RawConnection.open(app);
