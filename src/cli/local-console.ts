@@ -13,14 +13,7 @@ export function formatRecord(
 ): string | undefined {
   const { msg, level, time } = record;
   const clock = output.style('dim', String(time).slice(11, 19));
-  if (msg === 'run ended') {
-    const { runId, automation, status, durationMs, message } = record;
-    const isSuccess = status === 'succeeded';
-    const mark = isSuccess ? output.style('green', '✔') : output.style('red', '✖');
-    const took = formatDuration(Number(durationMs));
-    const detail = isSuccess ? printed?.slice(0, MAX_OUTPUT_LENGTH) : String(message);
-    return `${clock} ${mark} ${automation} ${status} in ${took}  ${output.style('dim', String(runId))}${detail ? `  ${detail}` : ''}`;
-  }
+  if (msg === 'run ended') return `${clock} ${formatEnd(record, printed, output)}`;
   if (msg === 'run retries') {
     const { runId, automation, attempt, message } = record;
     return `${clock} ${output.style('yellow', '↻')} ${automation} is tried again after attempt ${attempt}  ${output.style('dim', String(runId))}  ${message}`;
@@ -37,4 +30,13 @@ export function formatRecord(
     return `${clock} ${output.style('yellow', '!')} ${record['process']}: ${msg}${cause ? ` (${cause})` : ''}`;
   }
   return undefined;
+}
+
+function formatEnd(record: LogRecord, printed: string | undefined, output: Output): string {
+  const { runId, automation, status, durationMs, message } = record;
+  const isSuccess = status === 'succeeded';
+  const mark = isSuccess ? output.style('green', '✔') : output.style('red', '✖');
+  const took = formatDuration(Number(durationMs));
+  const detail = isSuccess ? printed?.slice(0, MAX_OUTPUT_LENGTH) : String(message);
+  return `${mark} ${automation} ${status} in ${took}  ${output.style('dim', String(runId))}${detail ? `  ${detail}` : ''}`;
 }
