@@ -1,13 +1,12 @@
 import { execFile } from 'node:child_process';
-import { randomInt } from 'node:crypto';
 import { once } from 'node:events';
 import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
-import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { freePort } from '../../src/local/free-port.ts';
+import { freePortPair } from '../support/free-ports.ts';
 import { hasCommand, listProcesses, type MachineProcess } from '../support/machine.ts';
 import { type OrcProcess, runOrc, startOrc } from '../support/orc-process.ts';
 
@@ -57,23 +56,6 @@ function isAlive(pid: number): boolean {
   } catch {
     return false;
   }
-}
-
-/** The first of two ports in a row that are free. They are below those that connections get, which could take the second. */
-async function freePortPair(): Promise<number> {
-  for (;;) {
-    const port = randomInt(20_000, 30_000);
-    if ((await canListenOn(port)) && (await canListenOn(port + 1))) return port;
-  }
-}
-
-async function canListenOn(number: number): Promise<boolean> {
-  const probe = createServer();
-  const isListening = await new Promise<boolean>((resolve) => {
-    probe.once('error', () => resolve(false)).listen(number, '127.0.0.1', () => resolve(true));
-  });
-  if (isListening) await once(probe.close(), 'close');
-  return isListening;
 }
 
 let apiKey: string;
@@ -178,7 +160,7 @@ test('after it was killed itself, the next start takes over what it left running
 });
 
 test('with OPS_PORT the API has its private listener there, and the worker one port further', async () => {
-  const opsPort = await freePortPair();
+  const opsPort = await freePortPair(1);
   local = startOrc(['local'], { cwd, env: { PORT: port, OPS_PORT: `${opsPort}` } });
   await local.line('Ctrl-C stops everything');
   const series = async (at: number) => (await fetch(`http://127.0.0.1:${at}/metrics`)).text();

@@ -1,19 +1,16 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
-import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { Redis, type RedisOptions } from 'ioredis';
 import { afterAll } from 'vitest';
 import { findRedisServer, type RedisServer } from '../../src/local/find-redis-server.ts';
+import { freePortPair } from '../support/free-ports.ts';
 
 /** A cluster's nodes talk to each other on the port that is higher by this. */
 const BUS_OFFSET = 10_000;
-
-/** Below the ports that systems give to clients, so that none of them takes one meanwhile. */
-const PORTS = { from: 10_000, to: 20_000 };
 
 const running = new Set<RedisNode>();
 
@@ -64,7 +61,7 @@ export class RedisNode {
   static async #start(options: NodeOptions, args: string[]): Promise<RedisNode> {
     const { server = await findRedisServer({ env: process.env, report: () => undefined }) } = options;
     const directory = await mkdtemp(join(tmpdir(), 'orc-node-'));
-    const port = await freePort();
+    const port = await freePortPair(BUS_OFFSET);
     const ports = options.port === 'tls' ? ['port 0', `tls-port ${port}`] : [`port ${port}`];
     const lines = [
       ...ports,
@@ -132,26 +129,5 @@ export class RedisNode {
 
   thaw(): void {
     this.#child.kill('SIGCONT');
-  }
-}
-
-async function freePort(): Promise<number> {
-  const { from, to } = PORTS;
-  for (;;) {
-    const port = from + Math.floor(Math.random() * (to - from));
-    if ((await isFree(port)) && (await isFree(port + BUS_OFFSET))) return port;
-  }
-}
-
-async function isFree(port: number): Promise<boolean> {
-  const probe = createServer();
-  try {
-    probe.listen(port, '127.0.0.1');
-    await once(probe, 'listening');
-    return true;
-  } catch {
-    return false;
-  } finally {
-    probe.close();
   }
 }
