@@ -11,7 +11,7 @@ import {
   startWebhook,
 } from '../http-servers.ts';
 import { orcTrigger, trigger } from '../http-triggers.ts';
-import { type Contestant, ratiosOf, takeTurns, toRow } from '../http-turns.ts';
+import { type Contestant, ratiosOf, type Turns, takeTurns, toRow } from '../http-turns.ts';
 import type { BenchContext, Part, Table } from '../part.ts';
 
 /** In bytes: what the targets are set for. */
@@ -54,9 +54,23 @@ export const accept: Part = {
       },
     ];
 
+    const tables: Table[] = [];
+    const compare = async (
+      title: string,
+      all: Contestant[],
+      turns: Omit<Turns, 'generator'>,
+      remarksOn: (samples: Map<string, Sample[]>) => string[],
+    ) => {
+      const samples = await takeTurns(context, all, { ...turns, generator });
+      tables.push({
+        title: `Accept, ${title} B, appendfsync always`,
+        rows: all.map((each) => toRow(each, samples.get(each.name))),
+        reference: 'no-op',
+        remarks: remarksOn(samples),
+      });
+    };
     const rounds = Math.ceil(context.rounds * SIDE_SHARE);
     const seconds = Number((context.seconds * SIDE_SHARE).toFixed(1));
-    const tables: Table[] = [];
     if (context.connections.includes(CONNECTIONS) && context.payloads.includes(PAYLOAD)) {
       const peers = await startPeers(context, apiKey);
       const all: Contestant[] = [
@@ -71,42 +85,28 @@ export const accept: Part = {
         },
         ...peers.contestants,
       ];
-      const samples = await takeTurns(context, all, { ...context, generator, connections: CONNECTIONS });
-      tables.push({
-        title: `Accept, ${CONNECTIONS} connections, ${PAYLOAD} B, appendfsync always`,
-        rows: all.map((each) => toRow(each, samples.get(each.name))),
-        reference: 'no-op',
-        remarks: [
-          ratiosOf('orc', samples),
-          'enqueue only: the least that BullMQ over ioredis can cost. No key, no check, no index, no log.',
-          ...peers.remarks,
-        ],
-      });
-      const scripted = contestants(PAYLOAD);
-      const turns = { generator, connections: CONNECTIONS, rounds, seconds, client: 'fetch' } as const;
-      const scriptedSamples = await takeTurns(context, scripted, turns);
-      tables.push({
-        title: `Accept, asked by Node's fetch, ${CONNECTIONS} at a time, ${PAYLOAD} B, appendfsync always`,
-        rows: scripted.map((each) => toRow(each, scriptedSamples.get(each.name))),
-        reference: 'no-op',
-        remarks: [
-          ratiosOf('orc', scriptedSamples),
-          'what a script sees that asks from one process: nearly all of the time is its own',
-        ],
-      });
+      const targets = { rounds: context.rounds, seconds: context.seconds, connections: CONNECTIONS };
+      await compare(`${CONNECTIONS} connections, ${PAYLOAD}`, all, targets, (samples) => [
+        ratiosOf('orc', samples),
+        'enqueue only: the least that BullMQ over ioredis can cost. No key, no check, no index, no log.',
+        ...peers.remarks,
+      ]);
+      const scripted = { rounds, seconds, connections: CONNECTIONS, client: 'fetch' } as const;
+      const title = `asked by Node's fetch, ${CONNECTIONS} at a time, ${PAYLOAD}`;
+      await compare(title, contestants(PAYLOAD), scripted, (samples) => [
+        ratiosOf('orc', samples),
+        'what a script sees that asks from one process: nearly all of the time is its own',
+      ]);
     }
     for (const connections of context.connections) {
       for (const bytes of context.payloads) {
         if (connections === CONNECTIONS && bytes === PAYLOAD) continue;
-        context.progress(`${connections} connections, ${bytes} B`);
-        const all = contestants(bytes);
-        const samples = await takeTurns(context, all, { generator, connections, rounds, seconds });
-        tables.push({
-          title: `Accept, ${connections} connections, ${bytes} B, appendfsync always`,
-          rows: all.map((each) => toRow(each, samples.get(each.name))),
-          reference: 'no-op',
-          remarks: [`${rounds} rounds of ${seconds} s each`, ...unfinished(samples, connections)],
-        });
+        const title = `${connections} connections, ${bytes}`;
+        context.progress(`${title} B`);
+        await compare(title, contestants(bytes), { connections, rounds, seconds }, (samples) => [
+          `${rounds} rounds of ${seconds} s each`,
+          ...unfinished(samples, connections),
+        ]);
       }
     }
     return tables;
