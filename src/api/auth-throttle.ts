@@ -1,19 +1,20 @@
 import { isIPv4, isIPv6 } from 'node:net';
-import { LruMap } from 'toad-cache';
 
 /** Failed authentications of one address within a window before it is told to slow down. */
 const FAILURES_PER_WINDOW = 100;
 const WINDOW_MS = 60_000;
 
-/** Addresses remembered at the same time; the ones not seen for longest are forgotten first. */
+/** Addresses remembered at the same time; the ones that failed first are forgotten first. */
 const MAX_ADDRESSES = 10_000;
 
 /**
- * Slows down whoever tries keys: counts the failed authentications of each address, in this process's memory. A valid
- * key is never refused for the failures of others behind the same address, since only failures ask.
+ * Slows down whoever tries keys: counts the failed authentications of each address, in this process's memory, in windows
+ * that begin at the same time for all of them. A valid key is never refused for the failures of others behind the same
+ * address, since only failures ask.
  */
 export class AuthThrottle {
-  readonly #windows = new LruMap<{ failures: number; endsAt: number }>(MAX_ADDRESSES, WINDOW_MS);
+  readonly #failures = new Map<string, number>();
+  #windowEndsAt = 0;
 
   /**
    * Counts a failure.
@@ -22,15 +23,24 @@ export class AuthThrottle {
    */
   failed(address: string): number | undefined {
     const now = Date.now();
-    const network = networkOf(address);
-    let window = this.#windows.get(network);
-    if (!window || window.endsAt <= now) {
-      window = { failures: 0, endsAt: now + WINDOW_MS };
-      // An address may be a slice of a header, which would be kept as a whole with it.
-      this.#windows.set(Buffer.from(network).toString(), window);
+    if (now >= this.#windowEndsAt) {
+      this.#failures.clear();
+      this.#windowEndsAt = now + WINDOW_MS;
     }
-    window.failures += 1;
-    return window.failures > FAILURES_PER_WINDOW ? Math.ceil((window.endsAt - now) / 1000) : undefined;
+    const network = networkOf(address);
+    const failures = (this.#failures.get(network) ?? 0) + 1;
+    if (failures === 1) this.#remember(network);
+    else this.#failures.set(network, failures);
+    return failures > FAILURES_PER_WINDOW ? Math.ceil((this.#windowEndsAt - now) / 1000) : undefined;
+  }
+
+  #remember(network: string): void {
+    if (this.#failures.size >= MAX_ADDRESSES) {
+      const [first = ''] = this.#failures.keys();
+      this.#failures.delete(first);
+    }
+    // An address may be a slice of a header, which would be kept as a whole with it.
+    this.#failures.set(Buffer.from(network).toString(), 1);
   }
 }
 

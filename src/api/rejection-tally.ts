@@ -37,7 +37,11 @@ export class RejectionTally {
       errors = new Map();
       counts.set(slug, errors);
     }
-    errors.set(error, { count: (errors.get(error)?.count ?? 0) + 1, lastAt: Date.now() });
+    const known = errors.get(error);
+    if (known) {
+      known.count += 1;
+      known.lastAt = Date.now();
+    } else errors.set(error, { count: 1, lastAt: Date.now() });
     this.#timer ??= setTimeout(() => void this.#tick(), STORE_MS).unref();
   }
 

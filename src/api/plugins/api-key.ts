@@ -5,6 +5,7 @@ import { ApiError } from '../../core/errors.ts';
 import type { TriggeredAutomation } from '../../store/automations.ts';
 import type { Acceptance } from '../acceptance.ts';
 import { AuthThrottle } from '../auth-throttle.ts';
+import { refuse } from './errors.ts';
 
 declare module 'fastify' {
   interface FastifyRequest {
@@ -15,6 +16,12 @@ declare module 'fastify' {
   }
 }
 
+/** Made once: they are the cheapest thing to ask for, and to make one takes longer than to check a key's form. */
+const REFUSALS = {
+  missing_api_key: new ApiError('missing_api_key'),
+  invalid_api_key: new ApiError('invalid_api_key'),
+};
+
 /**
  * Authenticates every route of the scope it is registered in, by the header `x-api-key` and the parameter `slug`.
  * A missing or malformed key is refused before any of the body is read; whether the key matches the slug is judged in
@@ -23,20 +30,22 @@ declare module 'fastify' {
 export const apiKeyPlugin = fastifyPlugin(
   async (app: FastifyInstance, { acceptance }: { acceptance: Acceptance }) => {
     const throttle = new AuthThrottle();
-    const refusal = ({ ip }: FastifyRequest, id: 'missing_api_key' | 'invalid_api_key') => {
+    const refusal = ({ ip }: FastifyRequest, id: keyof typeof REFUSALS) => {
       const retryAfterSeconds = throttle.failed(ip);
       return retryAfterSeconds === undefined
-        ? new ApiError(id)
+        ? REFUSALS[id]
         : new ApiError('too_many_failures', { retryAfterSeconds });
     };
 
     app.decorateRequest('automation', undefined);
     app.decorateRequest('acceptBy', 0);
 
-    app.addHook('onRequest', (request, _reply, done) => {
-      if (request.headers['x-api-key'] === undefined) throw refusal(request, 'missing_api_key');
-      if (!isWellFormedApiKey(apiKeyOf(request))) throw refusal(request, 'invalid_api_key');
-      done();
+    app.addHook('onRequest', (request, reply, done) => {
+      const { 'x-api-key': apiKey } = request.headers;
+      if (apiKey === undefined) refuse(request, reply, refusal(request, 'missing_api_key'));
+      else if (!isWellFormedApiKey(String(apiKey)))
+        refuse(request, reply, refusal(request, 'invalid_api_key'));
+      else done();
     });
 
     app.addHook('preHandler', async (request) => {
