@@ -14,11 +14,13 @@ import { errorsPlugin, sendError, toApiError } from './plugins/errors.ts';
 import { openapiPlugin } from './plugins/openapi.ts';
 import { requestContextPlugin, requestIdOf } from './plugins/request-context.ts';
 import type { RejectionTally } from './rejection-tally.ts';
+import { RequestLog } from './request-log.ts';
 import { automationTriggersRoute } from './routes/automation-triggers.ts';
 import { healthRoute } from './routes/health.ts';
 import { machineReadableRoutes } from './routes/machine-readable.ts';
 import { pagesRoutes } from './routes/pages.ts';
 import { SocketErrors } from './socket-errors.ts';
+import { trustedProxies } from './trusted-proxies.ts';
 
 export interface AppDependencies {
   store: Store;
@@ -65,8 +67,9 @@ export function buildApp({
   tracing,
   connections = new Connections(),
 }: AppDependencies) {
-  const { bodyLimitBytes, version, publicUrl, frontendUrl, trustedProxies } = settings;
-  const socketErrors = new SocketErrors(connections, logger, metrics);
+  const { bodyLimitBytes, version, publicUrl, frontendUrl, trustedProxies: proxies } = settings;
+  const log = new RequestLog(logger);
+  const socketErrors = new SocketErrors(connections, log, metrics);
   const options: FastifyHttpOptions<Server> = {
     loggerInstance: logger,
     logController: new LogController({ disableRequestLogging: true }),
@@ -74,7 +77,7 @@ export function buildApp({
     childLoggerFactory: (parent) => parent,
     genReqId: requestIdOf,
     bodyLimit: bodyLimitBytes,
-    trustProxy: trustedProxies.length > 0 ? trustedProxies : false,
+    trustProxy: proxies.length > 0 ? trustedProxies(proxies) : false,
     requestTimeout: REQUEST_TIMEOUT_MS,
     keepAliveTimeout: KEEP_ALIVE_TIMEOUT_MS,
     // A request that arrives on an open connection during shutdown is still answered properly.
@@ -105,8 +108,7 @@ export function buildApp({
       metrics?.requestRejected(apiError.id);
       const { id: requestId, method, url } = request;
       const path = loggablePath(url);
-      const { statusCode, elapsedTime: durationMs } = reply;
-      logger.info({ requestId, method, path, statusCode, durationMs, error: apiError.id }, 'request');
+      log.refused(apiError.id, 'request', { requestId, method, path, durationMs: reply.elapsedTime });
     },
   };
   const app = fastify(options).withTypeProvider<TypeBoxTypeProvider>();
@@ -115,10 +117,13 @@ export function buildApp({
   socketErrors.attach(app.server);
   // Node would silently drop what comes after 2,000 headers; their size is limited anyway.
   app.server.maxHeadersCount = 0;
+  app.addHook('onClose', async () => log.close());
 
   if (tracing) app.register(tracing.requests);
   app.register(errorsPlugin);
   app.register(requestContextPlugin, {
+    log,
+    connections,
     onRejected: ({ params, automationSlug }: FastifyRequest, error: ErrorId) => {
       metrics?.requestRejected(error);
       const { slug } = (params ?? {}) as { slug?: string };

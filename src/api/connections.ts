@@ -8,6 +8,11 @@ import type { Socket } from 'node:net';
 const LINGER_MS = 10_000;
 const LINGER_BYTES = 64 * 1024 * 1024;
 
+/** Where a response keeps what is to be done when its client hangs up. */
+const HUNG_UP = Symbol('hung up');
+
+type TrackedResponse = ServerResponse & { [HUNG_UP]?: () => void };
+
 /** One connection, and what has become of the requests that came over it. */
 export class Connection {
   readonly socket: Socket;
@@ -16,6 +21,8 @@ export class Connection {
   /** The response to the request that came last, and to the one before it, until they are over. */
   #latest: ServerResponse | undefined;
   #previous: ServerResponse | undefined;
+  /** Responses that wait until an earlier one is over. Node would forget them without a word when the peer hangs up. */
+  readonly queued = new Set<TrackedResponse>();
   /** How many bytes had come when the latest request was done with: any more of them begin another one. */
   #bytesDone = 0;
 
@@ -46,6 +53,7 @@ export class Connection {
    * every garbage collection until then would have to move it.
    */
   closed(response: ServerResponse): void {
+    this.queued.delete(response);
     if (!response.req.complete) return;
     if (this.#latest === response) this.#latest = undefined;
     if (this.#previous === response) this.#previous = undefined;
@@ -103,16 +111,21 @@ export class Connections implements Iterable<Connection> {
   /** Call it before the server listens. */
   attach(server: Server): void {
     server.on('connection', (socket: Socket) => {
-      this.#open.set(socket, new Connection(socket));
-      socket.once('close', () => this.#open.delete(socket));
+      const connection = new Connection(socket);
+      this.#open.set(socket, connection);
+      socket.once('close', () => {
+        this.#open.delete(socket);
+        for (const response of connection.queued) response[HUNG_UP]?.();
+      });
     });
     const { of } = this;
     // The same functions for all responses.
     function finished(this: ServerResponse) {
       of(this.req.socket)?.finished(this);
     }
-    function closed(this: ServerResponse) {
+    function closed(this: TrackedResponse) {
       of(this.req.socket)?.closed(this);
+      if (!this.writableFinished) this[HUNG_UP]?.();
     }
     for (const event of ['request', 'checkExpectation']) {
       server.on(event, ({ socket }, response: ServerResponse) => {
@@ -123,6 +136,19 @@ export class Connections implements Iterable<Connection> {
   }
 
   readonly of = (socket: Socket): Connection | undefined => this.#open.get(socket);
+
+  /**
+   * Calls back when the client has hung up before it was sent all of this response; at once if it has. A listener of its
+   * own for each response would take longer.
+   */
+  whenHungUp(response: TrackedResponse, callback: () => void): void {
+    if (response.closed || response.req.socket.destroyed) {
+      callback();
+      return;
+    }
+    response[HUNG_UP] = callback;
+    if (!response.socket) this.of(response.req.socket)?.queued.add(response);
+  }
 
   [Symbol.iterator](): Iterator<Connection> {
     return this.#open.values();

@@ -3,11 +3,11 @@ import type { Socket } from 'node:net';
 import type { ConnectionError } from 'fastify';
 import { ERRORS, type ErrorId } from '../core/errors.ts';
 import { STATUS_CODES } from '../core/node-http.ts';
-import type { Logger } from '../logger.ts';
 import type { Metrics } from '../ops/metrics.ts';
 import type { Connection, Connections } from './connections.ts';
 import { isRequestLineTooLong } from './long-line.ts';
 import { JSON_TYPE, serializedError } from './plugins/errors.ts';
+import type { RequestLog } from './request-log.ts';
 
 /**
  * Answers what never becomes a request that Fastify sees, in the contract's shape: malformed HTTP, clients that stall,
@@ -16,12 +16,12 @@ import { JSON_TYPE, serializedError } from './plugins/errors.ts';
  */
 export class SocketErrors {
   readonly #connections: Connections;
-  readonly #logger: Logger;
+  readonly #log: RequestLog;
   readonly #metrics: Metrics | undefined;
 
-  constructor(connections: Connections, logger: Logger, metrics: Metrics | undefined) {
+  constructor(connections: Connections, log: RequestLog, metrics: Metrics | undefined) {
     this.#connections = connections;
-    this.#logger = logger;
+    this.#log = log;
     this.#metrics = metrics;
   }
 
@@ -82,7 +82,7 @@ export class SocketErrors {
     const fields = { ...headersOf(body), ...headers, Date: new Date().toUTCString(), Connection: 'close' };
     const lines = Object.entries(fields).map(([name, value]) => `${name}: ${value}`);
     this.#metrics?.requestRejected(id);
-    this.#logger.info({ statusCode, error: id }, 'connection closed');
+    this.#log.refused(id, 'connection closed');
     connection.end([`HTTP/1.1 ${statusCode} ${STATUS_CODES[statusCode]}`, ...lines, '', body].join('\r\n'));
   }
 
@@ -94,7 +94,7 @@ export class SocketErrors {
     const { statusCode } = ERRORS.expectation_failed;
     const body = serializedError('expectation_failed');
     this.#metrics?.requestRejected('expectation_failed');
-    this.#logger.info({ statusCode, error: 'expectation_failed' }, 'request');
+    this.#log.refused('expectation_failed', 'request');
     response.writeHead(statusCode, headersOf(body)).end(body);
   }
 }

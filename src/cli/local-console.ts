@@ -22,6 +22,10 @@ export function formatRecord(
     const { method, path, statusCode, error } = record;
     return `${clock} ${output.style('yellow', '!')} ${method} ${path} was answered ${statusCode} ${error}`;
   }
+  if (msg === 'requests refused without a line') {
+    const { count, statusCode, error } = record;
+    return `${clock} ${output.style('yellow', '!')} ${count} more were answered ${statusCode} ${error}`;
+  }
   if (msg === 'health changed' && record['from'] === 'unavailable' && record['status'] === 'ok') {
     return `${clock} ${output.style('green', '✔')} triggers are accepted again`;
   }

@@ -1,10 +1,11 @@
 import type { InjectOptions } from 'fastify';
 import { symbols } from 'pino';
 import { beforeAll, describe, expect, test } from 'vitest';
+import { RequestLog } from '../../src/api/request-log.ts';
 import { mintApiKey } from '../../src/core/api-key.ts';
 import { createLogger } from '../../src/logger.ts';
 import { expectAccepted, expectError, openTestApp, trigger } from '../support/app.ts';
-import { listenRaw } from '../support/raw-http.ts';
+import { listenRaw, RawConnection } from '../support/raw-http.ts';
 import { createAutomation } from '../support/store.ts';
 
 type LogLine = Record<string, unknown>;
@@ -20,19 +21,24 @@ function memoryLogger() {
   };
   Object.assign(logger, { [symbols.streamSym]: { write } });
   const lines = () => text.map((line) => JSON.parse(line) as LogLine);
+  const next = () =>
+    new Promise<void>((resolve) => {
+      wake = resolve;
+    });
+  /** All lines of a kind, once there are so many. */
+  const find = async (isWanted: (line: LogLine) => boolean, atLeast = 1): Promise<LogLine[]> => {
+    for (;;) {
+      const found = lines().filter(isWanted);
+      if (found.length >= atLeast) return found;
+      await next();
+    }
+  };
   return {
     logger,
     text,
     /** All lines about a request, once there is one. */
-    async of(requestId: string): Promise<LogLine[]> {
-      for (;;) {
-        const found = lines().filter((line) => line['requestId'] === requestId);
-        if (found.length > 0) return found;
-        await new Promise<void>((resolve) => {
-          wake = resolve;
-        });
-      }
-    },
+    of: (requestId: string) => find((line) => line['requestId'] === requestId),
+    find,
   };
 }
 
@@ -43,6 +49,17 @@ const send = listenRaw(app);
 /** No request of the API fails unforeseen; this route does, to see what such a failure looks like. */
 app.get('/test/unforeseen', async () => {
   throw new Error('a detail that is no business of clients');
+});
+
+/** Answers when a test lets it, which learns when it is asked. */
+const slow = { asked: () => {}, answer: () => {} };
+app.get('/test/slow', async (_request, reply) => {
+  const answered = new Promise<void>((resolve) => {
+    slow.answer = resolve;
+  });
+  slow.asked();
+  await answered;
+  return reply.send('late');
 });
 
 let key = '';
@@ -131,6 +148,46 @@ describe('a request is one line in the log,', () => {
   test('that stays short when the path is long', async () => {
     const { lines } = await logged({ url: `/${'a'.repeat(10_000)}` });
     expect(JSON.stringify(lines).length).toBeLessThan(1000);
+  });
+});
+
+describe('the line of a client that has hung up says so,', () => {
+  /** Sends GET requests right behind each other, the first one for the route that waits, and hangs up. */
+  async function hangUp(...requests: string[]): Promise<void> {
+    const closed = new Promise((resolve) => {
+      app.server.once('connection', (socket) => socket.once('close', resolve));
+    });
+    const asked = new Promise<void>((resolve) => {
+      slow.asked = resolve;
+    });
+    const connection = await RawConnection.open(app);
+    connection.write(requests.join(''));
+    await asked;
+    // Whatever was sent behind it has its answer by then, which waits for its turn.
+    await app.inject({ url: '/orc/health' });
+    connection.destroy();
+    await closed;
+  }
+  const get = (path: string, requestId: string) =>
+    `GET ${path} HTTP/1.1\r\nhost: a\r\nx-request-id: ${requestId}\r\n\r\n`;
+
+  test('when the answer was not ready', async () => {
+    await hangUp(get('/test/slow', 'not-ready'));
+    slow.answer();
+    expect(await log.of('not-ready')).toMatchObject([{ statusCode: 200, hungUp: true }]);
+  });
+
+  test('when the answer waited for the one to an earlier request', async () => {
+    await hangUp(get('/test/slow', 'earlier'), get('/nothing-here', 'waits'));
+    expect(await log.of('waits')).toMatchObject([{ error: 'not_found', hungUp: true }]);
+    slow.answer();
+    await log.of('earlier');
+  });
+
+  test('and there is no other line', async () => {
+    await logged({ url: '/orc/health' });
+    const all = log.text.filter((line) => /"(not-ready|waits|earlier)"/.test(line));
+    expect(all).toHaveLength(3);
   });
 });
 
@@ -225,5 +282,47 @@ describe('x-request-id', () => {
     const answer = await app.inject({ url, headers: { 'x-request-id': 'ci-17' } });
     expect(answer.statusCode).toBeGreaterThanOrEqual(400);
     expect(answer.headers['x-request-id']).toBe('ci-17');
+  });
+});
+
+describe('in a flood of refusals,', () => {
+  const FLOOD = 2000;
+  const refusalsOf = (error: string) => (line: LogLine) => line['error'] === error;
+
+  test('a hundred a second have lines, and the others are counted', async () => {
+    const before = (await log.find(refusalsOf('missing_api_key'))).length;
+    for (let sent = 0; sent < FLOOD; sent += 1) {
+      await app.inject({ ...trigger('logged', undefined), remoteAddress: `192.0.2.${sent % 250}` });
+    }
+    const isSummary = (line: LogLine) => line['msg'] === 'requests refused without a line';
+    let counted = 0;
+    let lines = 0;
+    // Every window of the flood ends with a line about it.
+    for (let known = 1; counted + lines < FLOOD; known += 1) {
+      const summaries = await log.find(isSummary, known);
+      expect(summaries[0]).toMatchObject({ level: 'info', statusCode: 401, error: 'missing_api_key' });
+      counted = summaries.reduce((sum, { count }) => sum + Number(count), 0);
+      lines = (await log.find(refusalsOf('missing_api_key'))).length - summaries.length - before;
+    }
+    expect(counted + lines).toBe(FLOOD);
+    expect(counted).toBeGreaterThan(0);
+  });
+
+  test('those with a key that is right have a line each', async () => {
+    for (let sent = 0; sent < 150; sent += 1) {
+      const { lines } = await logged(trigger('logged', key, '[]'));
+      expect(lines).toMatchObject([{ error: 'invalid_payload', automation: 'logged' }]);
+    }
+  });
+
+  test('what was counted is said when the process stops', () => {
+    const { logger, text } = memoryLogger();
+    const requestLog = new RequestLog(logger);
+    for (let sent = 0; sent < 103; sent += 1) requestLog.refused('bad_request', 'connection closed');
+    expect(text).toHaveLength(100);
+    requestLog.close();
+    expect(JSON.parse(text[100] ?? '')).toMatchObject({ statusCode: 400, error: 'bad_request', count: 3 });
+    requestLog.close();
+    expect(text).toHaveLength(101);
   });
 });

@@ -102,6 +102,15 @@ test('a port that is taken is said in one sentence, before anything is started',
   await rm(other, { recursive: true });
 });
 
+test('of a flood of wrong keys it shows a hundred a second, and how many more there were', async () => {
+  const url = `http://127.0.0.1:${port}/orc/api/automation-triggers/hello`;
+  for (let round = 0; round < 20; round += 1) {
+    const refused = Array.from({ length: 50 }, () => fetch(url, { method: 'POST' }));
+    for (const { status } of await Promise.all(refused)) expect([401, 429]).toContain(status);
+  }
+  expect(await local.line(' more were answered ')).toMatch(/! \d+ more were answered 4(01|29) \w+$/);
+});
+
 test('it says when its Redis cannot be used, and when triggers are accepted again', async () => {
   const redis = processesOf(cwd).find(({ args }) => args.includes('redis-server'));
   process.kill(redis?.pid ?? Number.NaN, 'SIGSTOP');

@@ -2,7 +2,9 @@ import { randomUUID } from 'node:crypto';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import fastifyPlugin from 'fastify-plugin';
 import { ApiError, type ErrorId } from '../../core/errors.ts';
-import { type Logger, loggable, loggablePath } from '../../logger.ts';
+import { loggable } from '../../logger.ts';
+import type { Connections } from '../connections.ts';
+import type { RequestLog } from '../request-log.ts';
 import { comesTooLate, endConnection } from './errors.ts';
 
 declare module 'fastify' {
@@ -17,6 +19,8 @@ declare module 'fastify' {
 }
 
 interface RequestContextOptions {
+  log: RequestLog;
+  connections: Connections;
   /** Is told of each request that is answered with an error. */
   onRejected(request: FastifyRequest, error: ErrorId): void;
 }
@@ -35,10 +39,12 @@ export function requestIdOf(request: { headers: Record<string, string | string[]
 
 /** Gives every request its id, and every answer one line in the log. */
 export const requestContextPlugin = fastifyPlugin(
-  async (app: FastifyInstance, { onRejected }: RequestContextOptions) => {
-    const tell: typeof log = (request, reply, hungUp) => {
+  async (app: FastifyInstance, { log, connections, onRejected }: RequestContextOptions) => {
+    const tell: RequestLog['answered'] = (request, reply, hungUp) => {
+      if (request.isLogged) return;
+      request.isLogged = true;
       if (request.errorId !== undefined) onRejected(request, request.errorId);
-      log(request, reply, hungUp);
+      log.answered(request, reply, hungUp);
     };
     app.decorateRequest('runId', undefined);
     app.decorateRequest('automationSlug', undefined);
@@ -61,18 +67,13 @@ export const requestContextPlugin = fastifyPlugin(
     });
 
     app.addHook('onResponse', (request, reply, done) => {
-      request.isLogged = true;
       tell(request, reply);
       done();
     });
     // A client that hangs up does not end its request: what it started goes on, and is logged when its answer is ready.
     app.addHook('onSend', (request, reply, _payload, done) => {
-      if (request.errorId === undefined && !isLogged(request, reply)) return done();
-      const logHungUp = () => {
-        if (!request.isLogged && !reply.raw.writableFinished) tell(request, reply, true);
-      };
-      if (reply.raw.closed) logHungUp();
-      else reply.raw.on('close', logHungUp);
+      if (request.errorId === undefined && !log.isWanted(request, reply)) return done();
+      connections.whenHungUp(reply.raw, () => tell(request, reply, true));
       done();
     });
   },
@@ -96,27 +97,4 @@ function checkFraming(request: FastifyRequest, reply: FastifyReply): void {
   if (coding !== undefined && coding.toLowerCase() !== 'chunked') {
     throw new ApiError('unsupported_transfer_encoding');
   }
-}
-
-function isLogged({ log, method }: FastifyRequest, { statusCode }: FastifyReply): boolean {
-  return (log as Logger).isLevelEnabled(levelOf(method, statusCode));
-}
-
-function log(request: FastifyRequest, reply: FastifyReply, hungUp?: true): void {
-  if (!isLogged(request, reply)) return;
-  const { method, id, errorId: error, runId, automationSlug: automation } = request;
-  const { statusCode } = reply;
-  const path = request.routeOptions.url ?? loggablePath(request.url);
-  const durationMs = Math.round(reply.elapsedTime * 10) / 10;
-  request.log[levelOf(method, statusCode)](
-    { requestId: id, method, path, statusCode, durationMs, error, automation, runId, hungUp },
-    'request',
-  );
-}
-
-function levelOf(method: string, statusCode: number): 'debug' | 'info' | 'error' {
-  if (statusCode === 500) return 'error';
-  // Polls of monitors and readers would drown what an operator looks for.
-  const isRoutine = (method === 'GET' || method === 'HEAD') && statusCode < 400;
-  return isRoutine ? 'debug' : 'info';
 }
