@@ -99,8 +99,10 @@ export class Acceptance {
     state.unanswered += 1;
     let isAccepted: boolean;
     try {
-      isAccepted = await this.#confirm(this.#store.runs.acceptExpected(expected, run), deadline);
+      isAccepted = await withDeadline(this.#store.runs.acceptExpected(expected, run), deadline - Date.now());
       state.silentSince = Date.now();
+    } catch (cause) {
+      throw unconfirmed(cause);
     } finally {
       state.unanswered -= 1;
     }
@@ -177,8 +179,7 @@ export class Acceptance {
     try {
       return await withDeadline(enqueueing, deadline - Date.now());
     } catch (cause) {
-      if (cause instanceof QueueUnavailableError) throw new ApiError('queue_unavailable', { cause });
-      throw new ApiError('queue_unavailable', { cause, message: UNCONFIRMED_MESSAGE, isUnconfirmed: true });
+      throw unconfirmed(cause);
     }
   }
 
@@ -234,6 +235,12 @@ export class Acceptance {
       throw new ApiError('queue_unavailable', { cause });
     }
   }
+}
+
+/** Why a run that was to be enqueued may not have been. */
+function unconfirmed(cause: unknown): ApiError {
+  if (cause instanceof QueueUnavailableError) return new ApiError('queue_unavailable', { cause });
+  return new ApiError('queue_unavailable', { cause, message: UNCONFIRMED_MESSAGE, isUnconfirmed: true });
 }
 
 function checkSamePayload({ payloadHash }: IdempotencyRecord, request: IdempotentRequest): void {

@@ -12,7 +12,8 @@ import { acceptedAtOf } from './run-id.ts';
  * Goes in front of BullMQ's script that adds a job, as part of it: unless the key and the automation are what they are
  * expected to be, the script ends here, and Redis is as it was. A run that exists already was let in when this was first
  * executed: the connection was lost before the answer came, and ioredis has sent the script again. That is looked at
- * first, and writes nothing, so that a Redis that takes no writes any more does not deny it.
+ * first, unless the script is sent for the first time, and writes nothing, so that a Redis that takes no writes any more
+ * does not deny it.
  *
  * The hash is compared without a care for time: Lua compares strings by their addresses, and only a key that Redis has
  * confirmed before comes this far.
@@ -20,8 +21,8 @@ import { acceptedAtOf } from './run-id.ts';
 const GUARD = `
   do
     local automationKey, openRunsKey, latestRunsKey, jobKey = unpack(KEYS, #KEYS - 3)
-    local id, keyHash, attempts, runId, slug, acceptedAt = unpack(ARGV, #ARGV - 5)
-    if redis.call('EXISTS', jobKey) == 1 then return runId end
+    local id, keyHash, attempts, runId, slug, acceptedAt, isNew = unpack(ARGV, #ARGV - 6)
+    if isNew ~= '1' and redis.call('EXISTS', jobKey) == 1 then return runId end
     local found = redis.call('HMGET', automationKey, 'id', 'enabled', 'keyHash', 'attempts', 'concurrency', 'rate')
     local isExpected = found[1] == id and found[2] == '1' and found[3] == keyHash and found[4] == attempts
       and not found[5] and not found[6]
@@ -30,6 +31,10 @@ const GUARD = `
     redis.call('ZADD', latestRunsKey, 'GT', acceptedAt, slug)
   end
 `;
+
+/** The script's last argument: whether the run can exist already, as it can when this may have been sent before. */
+const IS_NEW = '1';
+const MAY_EXIST = '0';
 
 /** What is used of ioredis' commands that are scripts, whose types keep them private. */
 type Scripts = Record<string, { lua: string; numberOfKeys: number } | undefined>;
@@ -129,7 +134,8 @@ export class GuardedAccept {
     const call = await this.#call(run);
     if (!call) return undefined;
     const sha = hash('sha1', call.lua);
-    const whole = new Command('evalsha', [sha, call.keys.length, ...call.keys, ...call.values]);
+    const values = [...call.values.slice(0, -1), IS_NEW];
+    const whole = new Command('evalsha', [sha, call.keys.length, ...call.keys, ...values]);
     return { sha, values: valuesOf(run), bytes: Buffer.from(whole.toWritable({})) };
   }
 
@@ -163,7 +169,7 @@ export class GuardedAccept {
         ],
         values: [
           ...args.slice(numberOfKeys),
-          ...[automation.id, keyHash, attempts, id, slug, acceptedAtOf(id).getTime()],
+          ...[automation.id, keyHash, attempts, id, slug, acceptedAtOf(id).getTime(), MAY_EXIST],
         ],
       };
       return null;
@@ -189,13 +195,17 @@ function runIdOf(reply: unknown): string | null {
 /** A command that was encoded before; of its arguments, only what tells a cluster's node is given. */
 class WholeCommand extends Command {
   readonly #bytes: Buffer;
+  #wasSent = false;
 
   constructor(sha: string, key: string, bytes: Buffer) {
     super('evalsha', [sha, '1', key], { replyEncoding: 'utf8' });
     this.#bytes = bytes;
   }
 
+  /** ioredis asks for it each time it sends the command, and sends it again over a new connection. */
   override toWritable(): Buffer {
+    if (this.#wasSent) this.#bytes.write(MAY_EXIST, this.#bytes.length - `${IS_NEW}\r\n`.length, 'latin1');
+    this.#wasSent = true;
     return this.#bytes;
   }
 }

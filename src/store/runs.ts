@@ -162,19 +162,21 @@ export class RunQueue {
    * @throws as {@link accept} does
    */
   async acceptExpected(expected: ConfirmedKey, run: NewRun): Promise<boolean> {
-    const queue = await this.#queue.open();
-    let guarded = this.#guarded.get(expected);
-    if (!guarded) {
-      const template = { ...this.#template(queue, expected.automation), name: expected.automation.slug };
-      guarded = new GuardedAccept(this.#redis, this.#keys, queue, expected, template);
-      this.#guarded.set(expected, guarded);
-    }
+    const guarded = this.#guarded.get(expected) ?? (await this.#guard(expected));
     const data = dataOf(expected.automation, run);
     try {
       return (await guarded.add({ id: run.id, data, timestamp: Date.now() })) !== null;
     } catch (error) {
       throw refusalOf(error as Error);
     }
+  }
+
+  async #guard(expected: ConfirmedKey): Promise<GuardedAccept> {
+    const queue = await this.#queue.open();
+    const template = { ...this.#template(queue, expected.automation), name: expected.automation.slug };
+    const guarded = new GuardedAccept(this.#redis, this.#keys, queue, expected, template);
+    this.#guarded.set(expected, guarded);
+    return guarded;
   }
 
   #job(queue: BullQueue, automation: TriggeredAutomation, run: NewRun): JobJson {
@@ -193,7 +195,8 @@ export class RunQueue {
     if (known) return known;
     const options: JobsOptions = {
       attempts,
-      backoff: { type: BACKOFF_TYPE },
+      // Redis encodes the options of each run anew.
+      ...(attempts > 1 && { backoff: { type: BACKOFF_TYPE } }),
       // The reason of a failure is a RunOutcome; a stack trace of our own code would explain nothing.
       stackTraceLimit: 0,
       ...(hasLane && { delay: PARKED_MS }),

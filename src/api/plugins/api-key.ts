@@ -48,8 +48,7 @@ export const apiKeyPlugin = fastifyPlugin(
       else done();
     });
 
-    app.addHook('preHandler', async (request) => {
-      if (request.automation) return;
+    const authenticate = async (request: FastifyRequest): Promise<void> => {
       const slug = slugOf(request);
       request.acceptBy ||= acceptance.deadline();
       const result = await acceptance.authenticate(slug, apiKeyOf(request), request.acceptBy);
@@ -59,6 +58,10 @@ export const apiKeyPlugin = fastifyPlugin(
         throw new ApiError('automation_disabled');
       }
       authenticated(request, result.automation);
+    };
+    app.addHook('preHandler', (request, _reply, done) => {
+      if (request.automation) done();
+      else authenticate(request).then(() => done(), done);
     });
   },
   { name: 'api-key', fastify: '5.x', dependencies: ['request-context'] },

@@ -18,6 +18,9 @@ type ReceivedBody = { bytes: Buffer } | { problem: ErrorId };
 
 const EMPTY_PAYLOAD = '{}';
 
+/** What Fastify takes every body for. It remembers who reads a type that is named, unlike a missing one. */
+const ANY_TYPE = 'application/octet-stream';
+
 /** RFC 8259 knows no parameter of application/json; `charset=utf-8` is harmless and common. */
 const JSON_MEDIA_TYPE = /^application\/json[ \t]*(;[ \t]*charset="?utf-?8"?[ \t]*)?;?[ \t]*$/i;
 
@@ -36,13 +39,12 @@ export const payloadPlugin = fastifyPlugin(
     // Fastify answers an unparsable content type itself, before any preHandler; so it does not get to see it.
     app.addHook('onRequest', (request, _reply, done) => {
       request.declaredType = request.headers['content-type'];
-      // Not deleted, which would make every later look at any header slow.
-      request.raw.headers['content-type'] = undefined;
+      request.raw.headers['content-type'] = ANY_TYPE;
       done();
     });
 
     app.removeAllContentTypeParsers();
-    app.addContentTypeParser('*', (request: FastifyRequest, body: Readable, done) => {
+    app.addContentTypeParser(ANY_TYPE, (request: FastifyRequest, body: Readable, done) => {
       receive(body, request.routeOptions.bodyLimit, (received) => {
         request.received = received;
         done(null);

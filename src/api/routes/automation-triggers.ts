@@ -50,8 +50,12 @@ export async function automationTriggersRoute(
     return { payload: triggerPayload(request), requestId: request.id, traceparent };
   };
 
-  /** Accepts a request in one step where all of it is expected to be in order. Throws nothing that the key precedes. */
-  const acceptExpected = async (request: FastifyRequest): Promise<Accepted | undefined> => {
+  /**
+   * Accepts a request in one step where all of it is expected to be in order. Throws nothing that the key precedes.
+   *
+   * @returns undefined where it is not; a promise of as much when that is found out later
+   */
+  const acceptExpected = (request: FastifyRequest): Promise<Accepted | undefined> | undefined => {
     if (request.headers['idempotency-key'] !== undefined) return undefined;
     const expected = acceptance.expected(slugOf(request), apiKeyOf(request));
     if (!expected) return undefined;
@@ -63,9 +67,7 @@ export async function automationTriggersRoute(
     }
     authenticated(request, expected.automation);
     request.acceptBy = acceptance.deadline();
-    const accepted = await acceptance.acceptExpected(expected, trigger, request.acceptBy);
-    if (!accepted) authenticated(request, undefined);
-    return accepted;
+    return acceptance.acceptExpected(expected, trigger, request.acceptBy);
   };
 
   const answer = (
@@ -81,11 +83,30 @@ export async function automationTriggersRoute(
     return reply.send(JSON.stringify({ runId, status }));
   };
 
+  const accept = async (request: FastifyRequest, reply: FastifyReply): Promise<FastifyReply> => {
+    const { automation, acceptBy } = request;
+    if (!automation) throw new ApiError('internal_error', { cause: new Error('not authenticated') });
+    const idempotencyKey = idempotencyKeyOf(request);
+    // Whoever repeats a request to learn how its run stands is not limited for it; that is seen further on.
+    if (idempotencyKey === undefined) await acceptance.checkRate(automation, acceptBy);
+    const trigger = {
+      ...triggerRequestOf(request),
+      ...(idempotencyKey !== undefined && { idempotencyKey }),
+    };
+    return answer(request, reply, await acceptance.accept(automation, trigger, acceptBy));
+  };
+
   await app.register(payloadPlugin);
   app.decorateRequest('accepted', undefined);
   // Before the api-key plugin's own hook, which has nothing left to do where this was successful.
-  app.addHook('preHandler', async (request) => {
-    request.accepted = await acceptExpected(request);
+  app.addHook('preHandler', (request, _reply, done) => {
+    const accepting = acceptExpected(request);
+    if (!accepting) return done();
+    accepting.then((accepted) => {
+      request.accepted = accepted;
+      if (!accepted) authenticated(request, undefined);
+      done();
+    }, done);
   });
   await app.register(apiKeyPlugin, { acceptance });
 
@@ -128,18 +149,10 @@ export async function automationTriggersRoute(
         ),
       },
     },
-    handler: async (request, reply) => {
-      const { automation, acceptBy, accepted } = request;
-      if (accepted) return answer(request, reply, accepted);
-      if (!automation) throw new ApiError('internal_error', { cause: new Error('not authenticated') });
-      const idempotencyKey = idempotencyKeyOf(request);
-      // Whoever repeats a request to learn how its run stands is not limited for it; that is seen further on.
-      if (idempotencyKey === undefined) await acceptance.checkRate(automation, acceptBy);
-      const trigger = {
-        ...triggerRequestOf(request),
-        ...(idempotencyKey !== undefined && { idempotencyKey }),
-      };
-      return answer(request, reply, await acceptance.accept(automation, trigger, acceptBy));
+    // A promise for each request would take longer where there is nothing left to wait for.
+    handler: (request, reply) => {
+      if (request.accepted) answer(request, reply, request.accepted);
+      else return accept(request, reply);
     },
   });
 }
