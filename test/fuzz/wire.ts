@@ -19,6 +19,7 @@ export class Wire {
   #received = Buffer.alloc(0);
   #hasEnded = false;
   #wasReset = false;
+  #hasGivenUp = false;
   #wake: () => void = () => undefined;
 
   constructor(port: number) {
@@ -42,6 +43,11 @@ export class Wire {
   /** Whether the server closed the connection over bytes it had not read, which costs a client that is sending the answer. */
   get wasReset(): boolean {
     return this.#wasReset;
+  }
+
+  /** Whether this side has closed the connection although answers could still come. */
+  get hasGivenUp(): boolean {
+    return this.#hasGivenUp;
   }
 
   get isUsable(): boolean {
@@ -91,6 +97,7 @@ export class Wire {
       sent += filler.length;
       this.#socket.write(filler);
     }
+    this.#hasGivenUp = !this.#hasEnded;
     this.close();
     return this.#received;
   }
