@@ -53,7 +53,7 @@ export class Connection {
    * every garbage collection until then would have to move it.
    */
   closed(response: ServerResponse): void {
-    this.queued.delete(response);
+    if (this.queued.size > 0) this.queued.delete(response);
     if (!response.req.complete) return;
     if (this.#latest === response) this.#latest = undefined;
     if (this.#previous === response) this.#previous = undefined;
@@ -125,7 +125,8 @@ export class Connections implements Iterable<Connection> {
     }
     function closed(this: TrackedResponse) {
       of(this.req.socket)?.closed(this);
-      if (!this.writableFinished) this[HUNG_UP]?.();
+      const hungUp = this[HUNG_UP];
+      if (hungUp && !this.writableFinished) hungUp();
     }
     for (const event of ['request', 'checkExpectation']) {
       server.on(event, ({ socket }, response: ServerResponse) => {
