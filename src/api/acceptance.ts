@@ -99,10 +99,8 @@ export class Acceptance {
     state.unanswered += 1;
     let isAccepted: boolean;
     try {
-      isAccepted = await withDeadline(this.#store.runs.acceptExpected(expected, run), deadline - Date.now());
+      isAccepted = await this.#confirm(this.#store.runs.acceptExpected(expected, run), deadline);
       state.silentSince = Date.now();
-    } catch (cause) {
-      throw unconfirmed(cause);
     } finally {
       state.unanswered -= 1;
     }
@@ -175,12 +173,11 @@ export class Acceptance {
     return this.#queued(run.id, rate && decision && rateHeaders(rate, decision));
   }
 
-  async #confirm<T>(enqueueing: Promise<T>, deadline: number): Promise<T> {
-    try {
-      return await withDeadline(enqueueing, deadline - Date.now());
-    } catch (cause) {
-      throw unconfirmed(cause);
-    }
+  #confirm<T>(enqueueing: Promise<T>, deadline: number): Promise<T> {
+    return withDeadline(enqueueing, deadline - Date.now()).catch((cause) => {
+      if (cause instanceof QueueUnavailableError) throw new ApiError('queue_unavailable', { cause });
+      throw new ApiError('queue_unavailable', { cause, message: UNCONFIRMED_MESSAGE, isUnconfirmed: true });
+    });
   }
 
   #queued(runId: string, headers?: Record<string, string>): Accepted {
@@ -235,12 +232,6 @@ export class Acceptance {
       throw new ApiError('queue_unavailable', { cause });
     }
   }
-}
-
-/** Why a run that was to be enqueued may not have been. */
-function unconfirmed(cause: unknown): ApiError {
-  if (cause instanceof QueueUnavailableError) return new ApiError('queue_unavailable', { cause });
-  return new ApiError('queue_unavailable', { cause, message: UNCONFIRMED_MESSAGE, isUnconfirmed: true });
 }
 
 function checkSamePayload({ payloadHash }: IdempotencyRecord, request: IdempotentRequest): void {

@@ -16,11 +16,11 @@ export function trustedProxies(proxies: string[]): (address: string, hop: number
   return (address, hop) => {
     // Further addresses come from a header: anybody can invent them.
     if (hop > 0) return isProxy(address, hop);
-    let isKnown = peers.get(address);
-    if (isKnown === undefined) {
-      isKnown = isProxy(address, hop);
-      peers.set(address, isKnown);
+    let isTrusted = peers.get(address);
+    if (isTrusted === undefined) {
+      isTrusted = isProxy(address, hop);
+      peers.set(address, isTrusted);
     }
-    return isKnown;
+    return isTrusted;
   };
 }

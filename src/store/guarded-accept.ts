@@ -131,16 +131,15 @@ export class GuardedAccept {
   }
 
   async #sample(run: GuardedRun): Promise<(EncodedSample & { sha: string }) | undefined> {
-    const call = await this.#call(run);
+    const call = await this.#call(run, IS_NEW);
     if (!call) return undefined;
     const sha = hash('sha1', call.lua);
-    const values = [...call.values.slice(0, -1), IS_NEW];
-    const whole = new Command('evalsha', [sha, call.keys.length, ...call.keys, ...values]);
+    const whole = new Command('evalsha', [sha, call.keys.length, ...call.keys, ...call.values]);
     return { sha, values: valuesOf(run), bytes: Buffer.from(whole.toWritable({})) };
   }
 
   async #execute(run: GuardedRun): Promise<string | null> {
-    const call = await this.#call(run);
+    const call = await this.#call(run, MAY_EXIST);
     if (!call) return null;
     const name = `${call.name}:guarded`;
     if (!(name in this.#redis)) {
@@ -150,7 +149,7 @@ export class GuardedAccept {
   }
 
   /** What BullMQ would execute to add the run, with our part of it. */
-  async #call({ id, data, timestamp }: GuardedRun): Promise<ScriptCall | undefined> {
+  async #call({ id, data, timestamp }: GuardedRun, isNew: string): Promise<ScriptCall | undefined> {
     let call: ScriptCall | undefined;
     const runCommand = async (name: string, args: Argument[]) => {
       const script = (this.#redis.scriptsSet as Scripts)[name];
@@ -169,7 +168,7 @@ export class GuardedAccept {
         ],
         values: [
           ...args.slice(numberOfKeys),
-          ...[automation.id, keyHash, attempts, id, slug, acceptedAtOf(id).getTime(), MAY_EXIST],
+          ...[automation.id, keyHash, attempts, id, slug, acceptedAtOf(id).getTime(), isNew],
         ],
       };
       return null;

@@ -41,9 +41,9 @@ export const apiKeyPlugin = fastifyPlugin(
     app.decorateRequest('acceptBy', 0);
 
     app.addHook('onRequest', (request, reply, done) => {
-      const { 'x-api-key': apiKey } = request.headers;
-      if (apiKey === undefined) refuse(request, reply, refusal(request, 'missing_api_key'));
-      else if (!isWellFormedApiKey(String(apiKey)))
+      if (request.headers['x-api-key'] === undefined)
+        refuse(request, reply, refusal(request, 'missing_api_key'));
+      else if (!isWellFormedApiKey(apiKeyOf(request)))
         refuse(request, reply, refusal(request, 'invalid_api_key'));
       else done();
     });
