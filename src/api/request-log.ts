@@ -33,7 +33,9 @@ export class RequestLog {
     if (!this.#logger.isLevelEnabled(level)) return;
     const isRefusal = error !== undefined && level === 'info' && automation === undefined;
     if (isRefusal && !this.#hasLine(error)) return;
-    const path = request.routeOptions.url ?? loggablePath(request.url);
+    // Nothing else says which slug a refused request meant; what was accepted has the name of its automation.
+    const route = error === undefined ? request.routeOptions.url : undefined;
+    const path = route ?? loggablePath(request.url);
     const durationMs = Math.round(reply.elapsedTime * 10) / 10;
     this.#logger[level](
       { requestId: id, method, path, statusCode, durationMs, error, automation, runId, hungUp },

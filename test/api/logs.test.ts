@@ -121,6 +121,11 @@ describe('a request is one line in the log,', () => {
     expect(lines[0]?.['durationMs']).toBeGreaterThanOrEqual(0);
   });
 
+  test('with the slug that a refused request meant', async () => {
+    const { lines } = await logged(trigger('mistyped', key, '{}'));
+    expect(lines).toMatchObject([{ statusCode: 401, path: '/orc/api/automation-triggers/mistyped' }]);
+  });
+
   test('at level debug for a poll that succeeds, so that polls do not drown the rest', async () => {
     const { lines } = await logged({ url: '/orc/health' });
     expect(lines).toMatchObject([{ level: 'debug', statusCode: 200, path: '/orc/health' }]);
