@@ -34,8 +34,7 @@ export class RequestLog {
     const isRefusal = error !== undefined && level === 'info' && automation === undefined;
     if (isRefusal && !this.#hasLine(error)) return;
     // Nothing else says which slug a refused request meant; what was accepted has the name of its automation.
-    const route = error === undefined ? request.routeOptions.url : undefined;
-    const path = route ?? loggablePath(request.url);
+    const path = error === undefined ? request.routeOptions.url : loggablePath(request.url);
     const durationMs = Math.round(reply.elapsedTime * 10) / 10;
     this.#logger[level](
       { requestId: id, method, path, statusCode, durationMs, error, automation, runId, hungUp },
