@@ -231,6 +231,26 @@ describe('a restore of Redis', () => {
     expect(kinds()).toEqual(violations);
   });
 
+  test('gives an operation that was promised a run again the place of its second run', () => {
+    const { history, request: first, send, store, execute, kinds } = evidence();
+    Object.assign(first, { sentAt: takenAt - 2000, answeredAt: takenAt - 1999 });
+    history.restores.push({ takenAt, restoredAt });
+    const askAt = (sentAt: number, operation = history.newOperation('work', 'test')) => {
+      const runId = runIdOf(sentAt);
+      const { request } = send(accepted(runId), operation);
+      Object.assign(request, { sentAt, answeredAt: sentAt + 1 });
+      return { runId, request, operation };
+    };
+    const { operation } = askAt(takenAt + 1000);
+    const other = askAt(restoredAt + 1000);
+    const again = askAt(restoredAt + 2000, operation);
+    for (const { runId, request } of [other, again]) {
+      store(runId, request.id);
+      execute(runId, `delivery of ${runId}`);
+    }
+    expect(kinds()).toEqual([]);
+  });
+
   test('takes away no run that was promised again after it', () => {
     const { send, operation, kinds } = restored(takenAt + 1000);
     const again = send(accepted(runIdOf(restoredAt + 1000)), operation);

@@ -283,12 +283,14 @@ function judgeOverlaps(marks: readonly Mark[]): Incident[] {
 /** Of two runs of which one was accepted before the other was asked for, that one begins first. */
 function judgeOrder({ operations }: History, marks: readonly Mark[]): Incident[] {
   const times = new Map<string, { sentAt: number; acceptedAt: number }>();
-  for (const { requests } of operations) {
-    const sentAt = requests[0]?.sentAt ?? 0;
-    const accepted = requests.filter(({ answer }) => answer?.kind === 'accepted');
-    const acceptedAt = Math.min(...accepted.map(({ answeredAt }) => answeredAt ?? Number.POSITIVE_INFINITY));
-    for (const { answer } of accepted) {
-      if (answer?.kind === 'accepted') times.set(answer.runId, { sentAt, acceptedAt });
+  for (const operation of operations) {
+    const sentAt = operation.requests[0]?.sentAt ?? 0;
+    // Each run by its own answers: an operation has a second, later run when a restore took the first one away.
+    for (const [runId, answered] of promisesOf(operation)) {
+      const acceptedAt = Math.min(
+        ...answered.map(({ answeredAt }) => answeredAt ?? Number.POSITIVE_INFINITY),
+      );
+      times.set(runId, { sentAt, acceptedAt });
     }
   }
   const begun = [...new Set(marks.map(({ runId }) => runId))];
