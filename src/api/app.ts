@@ -1,6 +1,6 @@
 import type { Server } from 'node:http';
 import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
-import { type FastifyHttpOptions, type FastifyRequest, fastify, LogController } from 'fastify';
+import { type FastifyHttpOptions, type FastifyRequest, fastify } from 'fastify';
 import type { ErrorId } from '../core/errors.ts';
 import { type Logger, loggablePath } from '../logger.ts';
 import type { Metrics } from '../ops/metrics.ts';
@@ -71,10 +71,9 @@ export function buildApp({
   const log = new RequestLog(logger);
   const socketErrors = new SocketErrors(connections, log, metrics);
   const options: FastifyHttpOptions<Server> = {
-    loggerInstance: logger,
-    logController: new LogController({ disableRequestLogging: true }),
-    // The request-context plugin names the request in its one line; a logger of its own for each would cost more.
-    childLoggerFactory: (parent) => parent,
+    // RequestLog writes what is to be said of requests. With a logger of its own, Fastify would listen for the end of each
+    // response as well, which is a tenth of a health check.
+    logger: false,
     genReqId: requestIdOf,
     bodyLimit: bodyLimitBytes,
     trustProxy: proxies.length > 0 ? trustedProxies(proxies) : false,
@@ -120,7 +119,7 @@ export function buildApp({
   app.addHook('onClose', async () => log.close());
 
   if (tracing) app.register(tracing.requests);
-  app.register(errorsPlugin);
+  app.register(errorsPlugin, { log });
   app.register(requestContextPlugin, {
     log,
     connections,

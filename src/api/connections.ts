@@ -8,10 +8,13 @@ import type { Socket } from 'node:net';
 const LINGER_MS = 10_000;
 const LINGER_BYTES = 64 * 1024 * 1024;
 
-/** Where a response keeps what is to be done when its client hangs up. */
-const HUNG_UP = Symbol('hung up');
+/** Where a response keeps what is to be done when it is over. */
+const OVER = Symbol('over');
 
-type TrackedResponse = ServerResponse & { [HUNG_UP]?: () => void };
+/** @param hungUp whether the client did not wait for all of the response */
+type OverListener = (hungUp: boolean) => void;
+
+type TrackedResponse = ServerResponse & { [OVER]?: OverListener | undefined };
 
 /** One connection, and what has become of the requests that came over it. */
 export class Connection {
@@ -104,9 +107,31 @@ export class Connection {
   }
 }
 
+function tellOver(response: TrackedResponse, hungUp: boolean): void {
+  const listener = response[OVER];
+  if (!listener) return;
+  response[OVER] = undefined;
+  listener(hungUp);
+}
+
 /** The open connections of a server. */
 export class Connections implements Iterable<Connection> {
   readonly #open = new Map<Socket, Connection>();
+  /** The same listeners for all responses. */
+  readonly #finished: (this: TrackedResponse) => void;
+  readonly #closed: (this: TrackedResponse) => void;
+
+  constructor() {
+    const { of } = this;
+    this.#finished = function () {
+      of(this.req.socket)?.finished(this);
+      tellOver(this, false);
+    };
+    this.#closed = function () {
+      of(this.req.socket)?.closed(this);
+      tellOver(this, !this.writableFinished);
+    };
+  }
 
   /** Call it before the server listens. */
   attach(server: Server): void {
@@ -115,40 +140,37 @@ export class Connections implements Iterable<Connection> {
       this.#open.set(socket, connection);
       socket.once('close', () => {
         this.#open.delete(socket);
-        for (const response of connection.queued) response[HUNG_UP]?.();
+        for (const response of connection.queued) tellOver(response, true);
       });
     });
-    const { of } = this;
-    // The same functions for all responses.
-    function finished(this: ServerResponse) {
-      of(this.req.socket)?.finished(this);
-    }
-    function closed(this: TrackedResponse) {
-      of(this.req.socket)?.closed(this);
-      const hungUp = this[HUNG_UP];
-      if (hungUp && !this.writableFinished) hungUp();
-    }
     for (const event of ['request', 'checkExpectation']) {
       server.on(event, ({ socket }, response: ServerResponse) => {
-        of(socket)?.began(response);
-        response.on('finish', finished).on('close', closed);
+        this.of(socket)?.began(response);
+        this.#follow(response);
       });
     }
+  }
+
+  #follow(response: ServerResponse): void {
+    response.on('finish', this.#finished).on('close', this.#closed);
   }
 
   readonly of = (socket: Socket): Connection | undefined => this.#open.get(socket);
 
   /**
-   * Calls back when the client has hung up before it was sent all of this response; at once if it has. A listener of its
-   * own for each response would take longer.
+   * Calls back once: when all of this response is on its way, or when the client has hung up before; at once if it has. A
+   * listener of its own for each response, or Fastify's `onResponse`, would take longer.
    */
-  whenHungUp(response: TrackedResponse, callback: () => void): void {
+  whenOver(response: TrackedResponse, listener: OverListener): void {
     if (response.closed || response.req.socket.destroyed) {
-      callback();
+      listener(true);
       return;
     }
-    response[HUNG_UP] = callback;
-    if (!response.socket) this.of(response.req.socket)?.queued.add(response);
+    response[OVER] = listener;
+    const connection = this.of(response.req.socket);
+    // Fastify's `inject` comes without a connection.
+    if (!connection) this.#follow(response);
+    else if (!response.socket) connection.queued.add(response);
   }
 
   [Symbol.iterator](): Iterator<Connection> {

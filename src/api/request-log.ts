@@ -26,8 +26,8 @@ export class RequestLog {
   }
 
   /** @param hungUp whether the client did not wait for the answer */
-  answered(request: FastifyRequest, reply: FastifyReply, hungUp?: true): void {
-    const { method, id, errorId: error, runId, automationSlug: automation } = request;
+  answered(request: FastifyRequest, reply: FastifyReply, hungUp: boolean): void {
+    const { method, id, errorId: error, runId, automationSlug: automation, receivedAt } = request;
     const { statusCode } = reply;
     const level = levelOf(method, statusCode);
     if (!this.#logger.isLevelEnabled(level)) return;
@@ -35,11 +35,27 @@ export class RequestLog {
     if (isRefusal && !this.#hasLine(error)) return;
     // Nothing else says which slug a refused request meant; what was accepted has the name of its automation.
     const path = error === undefined ? request.routeOptions.url : loggablePath(request.url);
-    const durationMs = Math.round(reply.elapsedTime * 10) / 10;
+    const durationMs = Math.round((performance.now() - receivedAt) * 10) / 10;
     this.#logger[level](
-      { requestId: id, method, path, statusCode, durationMs, error, automation, runId, hungUp },
+      {
+        requestId: id,
+        method,
+        path,
+        statusCode,
+        durationMs,
+        error,
+        automation,
+        runId,
+        // Left out of a line when it is not so.
+        hungUp: hungUp || undefined,
+      },
       'request',
     );
+  }
+
+  /** Why a request is answered `internal_error`. */
+  failed({ id: requestId }: FastifyRequest, error: unknown): void {
+    this.#logger.error({ err: error, requestId }, 'request failed');
   }
 
   /** Of what was refused before Fastify had anything to do with it. */

@@ -2,6 +2,7 @@ import type { Socket } from 'node:net';
 import type { FastifyError, FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import fastifyPlugin from 'fastify-plugin';
 import { ApiError, ERRORS, type ErrorId, errorBody } from '../../core/errors.ts';
+import type { RequestLog } from '../request-log.ts';
 
 declare module 'fastify' {
   interface FastifyRequest {
@@ -79,13 +80,13 @@ export function toApiError(error: unknown): ApiError {
 
 /** Makes every answer that is an error the contract's error object, wherever it comes from. */
 export const errorsPlugin = fastifyPlugin(
-  async (app: FastifyInstance) => {
+  async (app: FastifyInstance, { log }: { log: RequestLog }) => {
     app.decorateRequest('errorId', undefined);
 
     app.setErrorHandler((error, request, reply) => {
       const apiError = toApiError(error);
       if (apiError.id === 'internal_error') {
-        request.log.error({ err: error, requestId: request.id }, 'request failed');
+        log.failed(request, error);
       }
       refuse(request, reply, apiError);
     });

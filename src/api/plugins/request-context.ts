@@ -13,8 +13,8 @@ declare module 'fastify' {
     runId: string | undefined;
     /** Slug of the automation whose key this request carries, for the log. */
     automationSlug: string | undefined;
-    /** Whether its answer is in the log, which a client that hangs up must not prevent nor double. */
-    isLogged: boolean;
+    /** When its headers had come, on the clock of `performance.now()`. */
+    receivedAt: number;
   }
 }
 
@@ -40,17 +40,12 @@ export function requestIdOf(request: { headers: Record<string, string | string[]
 /** Gives every request its id, and every answer one line in the log. */
 export const requestContextPlugin = fastifyPlugin(
   async (app: FastifyInstance, { log, connections, onRejected }: RequestContextOptions) => {
-    const tell: RequestLog['answered'] = (request, reply, hungUp) => {
-      if (request.isLogged) return;
-      request.isLogged = true;
-      if (request.errorId !== undefined) onRejected(request, request.errorId);
-      log.answered(request, reply, hungUp);
-    };
     app.decorateRequest('runId', undefined);
     app.decorateRequest('automationSlug', undefined);
-    app.decorateRequest('isLogged', false);
+    app.decorateRequest('receivedAt', 0);
 
     app.addHook('onRequest', (request, reply, done) => {
+      request.receivedAt = performance.now();
       reply.header('x-request-id', request.id);
       checkFraming(request, reply);
       // RFC 9112, section 3.2: without exactly one Host header a request is refused. Node would refuse it without a body.
@@ -66,14 +61,13 @@ export const requestContextPlugin = fastifyPlugin(
       done();
     });
 
-    app.addHook('onResponse', (request, reply, done) => {
-      tell(request, reply);
-      done();
-    });
     // A client that hangs up does not end its request: what it started goes on, and is logged when its answer is ready.
     app.addHook('onSend', (request, reply, _payload, done) => {
       if (request.errorId === undefined && !log.isWanted(request, reply)) return done();
-      connections.whenHungUp(reply.raw, () => tell(request, reply, true));
+      connections.whenOver(reply.raw, (hungUp) => {
+        if (request.errorId !== undefined) onRejected(request, request.errorId);
+        log.answered(request, reply, hungUp);
+      });
       done();
     });
   },

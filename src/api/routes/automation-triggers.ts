@@ -77,7 +77,7 @@ export async function automationTriggersRoute(
   ): FastifyReply => {
     request.runId = runId;
     if (isReplay) metrics?.requestReplayed();
-    else metrics?.runAccepted(slugOf(request), reply.elapsedTime / 1000);
+    else metrics?.runAccepted(slugOf(request), (performance.now() - request.receivedAt) / 1000);
     reply.code(202).header('cache-control', 'no-store').type(JSON_TYPE);
     if (headers) reply.headers(headers);
     return reply.send(JSON.stringify({ runId, status }));
