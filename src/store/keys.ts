@@ -32,6 +32,8 @@ export interface Keys {
   laneRunning(automationId: string): string;
   /** Stream of what a run's attempts printed. */
   runLog(runId: string): string;
+  /** Copy of a run's log that takes its place; nobody sees it. */
+  packedLog: string;
   /** Sorted set of workers by the time of their last sign of life, in seconds since the epoch. */
   workers: string;
   /** Written to prove that Redis takes writes. */
@@ -58,6 +60,7 @@ export function createKeys(prefix: string): Keys {
     lane: (automationId) => `${root}:lane:${automationId}`,
     laneRunning: (automationId) => `${root}:lane-running:${automationId}`,
     runLog: (runId) => `${root}:log:${runId}`,
+    packedLog: `${root}:packed-log`,
     workers: `${root}:workers`,
     writeProbe: `${root}:write-probe`,
   };

@@ -8,9 +8,20 @@ import { acceptedAtOf, startOfMs } from './run-id.ts';
 const FIRST_PAGE = 50;
 const LARGEST_PAGE = 1000;
 
-/** Moves a run to those that have ended; one that has been moved already, or is kept no longer, stays where it is. */
+/** A log of more entries is not copied at its run's end: beside them, the room that is kept for more is little. */
+const MAX_PACKED_ENTRIES = 20;
+
+/**
+ * Moves a run to those that have ended; one that has been moved already, or is kept no longer, stays where it is. Redis
+ * keeps 4 KB of room for a stream's next entries, but not in a copy of it, so that a copy takes the place of a short log.
+ */
 const END = `
-  if redis.call('ZREM', KEYS[1], ARGV[1]) == 1 then redis.call('ZADD', KEYS[2], 0, ARGV[1]) end
+  if redis.call('ZREM', KEYS[1], ARGV[1]) == 1 then
+    redis.call('ZADD', KEYS[2], 0, ARGV[1])
+    if redis.call('XLEN', KEYS[4]) <= ${MAX_PACKED_ENTRIES} and redis.call('COPY', KEYS[4], KEYS[5]) == 1 then
+      redis.call('RENAME', KEYS[5], KEYS[4])
+    end
+  end
   if ARGV[3] then redis.call('HSET', KEYS[3], ARGV[2], ARGV[3]) end`;
 
 /** The last members of sorted sets, each before its own and all from another on. Together, as a command for each would take longer than its work. */
@@ -34,6 +45,8 @@ declare module 'ioredis' {
       openRuns: string,
       endedRuns: string,
       lastSuccess: string,
+      runLog: string,
+      packedLog: string,
       ...values: string[]
     ): Result<null, Context>;
   }
@@ -59,7 +72,7 @@ export class RunIndex {
   constructor(redis: RedisClient, keys: Keys) {
     this.#redis = redis;
     this.#keys = keys;
-    redis.defineCommand('orcEndRun', { numberOfKeys: 3, lua: END });
+    redis.defineCommand('orcEndRun', { numberOfKeys: 5, lua: END });
   }
 
   /** Adds to what enqueues a run what makes it be found. @returns what the commands return */
@@ -73,9 +86,10 @@ export class RunIndex {
 
   /** @param succeededAt when the run succeeded, if it did, in milliseconds since the epoch */
   async end(slug: string, runId: string, succeededAt?: number): Promise<void> {
-    const { openRuns, endedRuns, lastSuccess } = this.#keys;
+    const { openRuns, endedRuns, lastSuccess, runLog, packedLog } = this.#keys;
+    const keys = [openRuns(slug), endedRuns(slug), lastSuccess, runLog(runId), packedLog] as const;
     const values = succeededAt === undefined ? [runId, slug] : [runId, slug, `${succeededAt}`];
-    await this.#redis.orcEndRun(openRuns(slug), endedRuns(slug), lastSuccess, ...values);
+    await this.#redis.orcEndRun(...keys, ...values);
   }
 
   /** Slugs of all automations that may have runs, deleted ones included. */

@@ -11,8 +11,7 @@ const BATCH = 1000;
 
 /**
  * Copies a run once for each of the ids: each key that names it, with the id in its values replaced, and its membership
- * in each sorted set. Scores that are not all the same go up from copy to copy, as they do from run to run. Of a stream,
- * Redis itself would make a smaller copy, without the room that it keeps for more entries.
+ * in each sorted set. Scores that are not all the same go up from copy to copy, as they do from run to run.
  */
 const COPY = `
   local original, keyCount = ARGV[1], tonumber(ARGV[2])
@@ -21,12 +20,10 @@ const COPY = `
     if not from then return nil end
     return string.sub(text, 1, from - 1) .. id .. string.sub(text, to + 1)
   end
-  local naming, entries = {}, {}
+  local naming = {}
   for index = 1, keyCount do
     naming[index] = {}
-    local kind = redis.call('TYPE', KEYS[index]).ok
-    if kind == 'stream' then entries[index] = redis.call('XRANGE', KEYS[index], '-', '+') end
-    if kind == 'hash' then
+    if redis.call('TYPE', KEYS[index]).ok == 'hash' then
       local fields = redis.call('HGETALL', KEYS[index])
       for at = 1, #fields, 2 do
         if renamed(fields[at + 1], '') then naming[index][fields[at]] = fields[at + 1] end
@@ -40,12 +37,7 @@ const COPY = `
     local id = ARGV[at]
     for index = 1, keyCount do
       local key = renamed(KEYS[index], id)
-      if entries[index] then
-        for _, entry in ipairs(entries[index]) do redis.call('XADD', key, entry[1], unpack(entry[2])) end
-        redis.call('PEXPIRE', key, redis.call('PTTL', KEYS[index]))
-      else
-        redis.call('COPY', KEYS[index], key)
-      end
+      redis.call('COPY', KEYS[index], key)
       for field, value in pairs(naming[index]) do redis.call('HSET', key, field, renamed(value, id)) end
     end
     for index, score in pairs(scores) do

@@ -1,9 +1,11 @@
 import { randomBytes } from 'node:crypto';
 import { expect, test } from 'vitest';
 import type { RunLogEntry } from '../../src/store/run-log.ts';
+import { acceptRun, createTriggered, SUCCEEDED, startConsumer } from '../support/runs.ts';
 import { openTestStore } from '../support/store.ts';
 
-const { redis, keys, runLogs } = openTestStore();
+const store = openTestStore();
+const { redis, keys, runLogs } = store;
 
 const TTL_SECONDS = 3600;
 
@@ -112,3 +114,34 @@ test('appending to what is not a log fails instead of losing the entries in sile
   await redis.set(keys.runLog('run_broken'), 'not a stream');
   await expect(runLogs.append('run_broken', [entry('lost')], [], TTL_SECONDS)).rejects.toThrow('WRONGTYPE');
 });
+
+test.each([
+  ['short', 3, true],
+  ['long', 30, false],
+])(
+  'a %s log keeps its entries and its time when its run ends; if short, no room for more',
+  async (slug, count, isPacked) => {
+    const automation = await createTriggered(store, slug);
+    const runId = await acceptRun(store, automation);
+    const key = keys.runLog(runId);
+    const usage = async () => Number(await redis.memory('USAGE', key, 'SAMPLES', 0));
+    const entries = Array.from({ length: count }, (_, offset) => entry('x', { offset }));
+    let usageBefore = 0;
+    startConsumer(store, async () => {
+      await runLogs.append(runId, entries, [], TTL_SECONDS);
+      usageBefore = await usage();
+      return SUCCEEDED;
+    });
+    await expect.poll(() => redis.zcard(keys.endedRuns(slug))).toBe(1);
+    expect(usageBefore).toBeGreaterThan(4096);
+    expect((await usage()) < 1000).toBe(isPacked);
+    expect((await runLogs.read(runId)).entries).toEqual(entries);
+    expect(await redis.ttl(key)).toBeGreaterThan(TTL_SECONDS / 2);
+    expect(await redis.exists(keys.packedLog)).toBe(0);
+
+    // A worker that has lost the run may still write.
+    const late = entry('late', { offset: count, time: new Date('2025-01-03T00:00:00Z') });
+    await runLogs.append(runId, [late], [], TTL_SECONDS);
+    expect((await runLogs.read(runId)).entries).toEqual([...entries, late]);
+  },
+);
