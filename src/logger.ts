@@ -96,7 +96,11 @@ export function loggable(text: string): string {
   return text.slice(0, 1000).replace(API_KEY_IN_TEXT, '[redacted]').slice(0, 200);
 }
 
+/** Letters, digits and `-._~` that are percent-encoded mean the same as if they were not (RFC 3986, section 6.2.2.2). */
+const ENCODED_UNRESERVED = /%(?:[46][1-9a-f]|[57][0-9a]|2[de]|3[0-9]|5f|7e)/gi;
+
 /** The path of a request target, made fit for the log; its query is left out. */
 export function loggablePath(target: string): string {
-  return loggable(target.split('?', 1)[0] ?? '');
+  const path = target.split('?', 1)[0] ?? '';
+  return loggable(path.replace(ENCODED_UNRESERVED, decodeURIComponent));
 }

@@ -216,6 +216,7 @@ describe('the log holds no key', () => {
     ['in place of the slug', (canary) => trigger(canary, canary, '{}')],
     ['in the query', (canary) => trigger(`logged?x-api-key=${canary}`, undefined, '{}')],
     ['in the path of a 404', (canary) => ({ url: `/orc/api/${canary}/x` })],
+    ['with its underscore percent-encoded', (canary) => ({ url: `/${canary.replace('_', '%5F')}` })],
     ['at the end of what is logged of a long path', (canary) => ({ url: `/${'a'.repeat(160)}${canary}` })],
     ['at the end of what is looked at of a long path', (canary) => ({ url: `/${'a'.repeat(970)}${canary}` })],
     ['in a path that is not valid', (canary) => ({ url: `/${canary}/%zz` })],
