@@ -55,7 +55,11 @@ export async function takeTurns(
   for (let round = 1; round <= rounds; round += 1) {
     for (const contestant of contestants) {
       const sample = await takeTurn(contestant, turns);
-      if (sample.answered === 0) throw new Error(`${contestant.name} answered nothing in a whole turn`);
+      if (sample.answered === 0) {
+        throw new Error(
+          `${contestant.name} answered nothing in a turn of ${turns.seconds} s. Give more --seconds.`,
+        );
+      }
       samples.get(contestant.name)?.push(sample);
       const { answered, seconds, latency } = sample;
       context.progress(

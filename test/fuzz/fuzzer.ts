@@ -159,5 +159,6 @@ function printable({ service, bytes, isDelimited }: Exchange): string {
     /(.{1,4})\1{40,}/g,
     (all, unit: string) => `${unit}<×${all.length / unit.length}>`,
   );
-  return `sent to ${service}${isDelimited ? '' : ', followed by filler'}: ${short}`;
+  const rest = bytes.length > PRINTED_BYTES ? ` and ${bytes.length - PRINTED_BYTES} bytes more` : '';
+  return `sent to ${service}${isDelimited ? '' : ', followed by filler'}: ${short}${rest}`;
 }
