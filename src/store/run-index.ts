@@ -24,16 +24,19 @@ const END = `
   end
   if ARGV[3] then redis.call('HSET', KEYS[3], ARGV[2], ARGV[3]) end`;
 
-/** The last members of sorted sets, each before its own and all from another on. Together, as a command for each would take longer than its work. */
+/** The last members of sorted sets, all from one on, and each before its own or all before the only one. Together, as a command for each would take longer than its work. */
 const READ_PAGES = `
   local pages = {}
   for i, key in ipairs(KEYS) do
-    pages[i] = redis.call('ZRANGE', key, ARGV[i + 2], ARGV[2], 'BYLEX', 'REV', 'LIMIT', 0, ARGV[1])
+    pages[i] = redis.call('ZRANGE', key, ARGV[i + 2] or ARGV[3], ARGV[2], 'BYLEX', 'REV', 'LIMIT', 0, ARGV[1])
   end
   return pages`;
 
-/** So many automations more than runs are wanted may have had a run in the same millisecond as the last one of them. */
-const SAME_MS = 100;
+/**
+ * So many automations more than runs are wanted are read at first, and so many if that does not show which of them had
+ * their latest run in the same millisecond as the last one that is wanted.
+ */
+const SAME_MS = [10, 100];
 
 /** So many automations are read from together, so that Redis does not keep others waiting. */
 const READ_TOGETHER = 50;
@@ -184,16 +187,21 @@ export class RunIndex {
    * @returns their slugs, what none of those runs comes before, and what the runs of all others come before
    */
   async #latest(wanted: number): Promise<{ slugs: string[]; oldest: string; rest: string }> {
-    const read = wanted + SAME_MS;
-    const found = await this.#redis.zrange(this.#keys.latestRuns, 0, `${read - 1}`, 'REV', 'WITHSCORES');
-    const slugs = found.filter((_, index) => index % 2 === 0);
-    const times = found.filter((_, index) => index % 2 === 1).map(Number);
-    const lastMs = times[wanted - 1];
-    if (lastMs === undefined) return { slugs, oldest: '', rest: '(' };
-    const oldest = startOfMs(lastMs);
-    const end = times.findIndex((ms) => ms < lastMs);
-    if (end === -1) return { slugs, oldest, rest: slugs.length < read ? '(' : `(${startOfMs(lastMs + 1)}` };
-    return { slugs: slugs.slice(0, end), oldest, rest: `(${oldest}` };
+    let latest = { slugs: [] as string[], oldest: '', rest: '' };
+    for (const sameMs of SAME_MS) {
+      const read = wanted + sameMs;
+      const found = await this.#redis.zrange(this.#keys.latestRuns, 0, `${read - 1}`, 'REV', 'WITHSCORES');
+      const slugs = found.filter((_, index) => index % 2 === 0);
+      const times = found.filter((_, index) => index % 2 === 1).map(Number);
+      const lastMs = times[wanted - 1];
+      if (lastMs === undefined) return { slugs, oldest: '', rest: '(' };
+      const oldest = startOfMs(lastMs);
+      const end = times.findIndex((ms) => ms < lastMs);
+      if (end !== -1) return { slugs: slugs.slice(0, end), oldest, rest: `(${oldest}` };
+      if (slugs.length < read) return { slugs, oldest, rest: '(' };
+      latest = { slugs, oldest, rest: `(${startOfMs(lastMs + 1)}` };
+    }
+    return latest;
   }
 
   #sourcesOf(slugs: readonly string[], parts: readonly IndexPart[]): Source[] {
@@ -215,8 +223,9 @@ export class RunIndex {
   async #readPages(sources: readonly Source[], count: number, oldest: string): Promise<string[][]> {
     const keys = sources.flatMap((source) => source.keys);
     const ends = sources.flatMap((source) => source.keys.map(() => source.before));
+    const sent = ends.every((end) => end === ends[0]) ? ends.slice(0, 1) : ends;
     const until = oldest === '' ? '-' : `[${oldest}`;
-    const read = await this.#redis.eval(READ_PAGES, keys.length, ...keys, count, until, ...ends);
+    const read = await this.#redis.eval(READ_PAGES, keys.length, ...keys, count, until, ...sent);
     const pages = read as string[][];
     let next = 0;
     return sources.map((source) => {

@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto';
+import { v7 as uuidv7 } from 'uuid';
 import { beforeEach, describe, expect, test } from 'vitest';
 import { RUN_STATUSES, type RunStatus } from '../../src/core/run.ts';
 import type { TriggeredAutomation } from '../../src/store/automations.ts';
@@ -141,6 +142,27 @@ describe('list', () => {
     }
     expect(await listedIds({ limit: 7, status: 'failed' })).toEqual([]);
   });
+
+  // They are read in steps, of the most of which most installations never know.
+  test.each([5, 40, 130])(
+    'has the newest when %i automations have theirs in one millisecond',
+    async (count) => {
+      const msecs = Date.now();
+      const ids = Array.from({ length: count }, () => `run_${uuidv7({ msecs })}`).sort();
+      const earlier = `run_${uuidv7({ msecs: msecs - 1 })}`;
+      await Promise.all(
+        [...ids, earlier].map(async (id, index) => {
+          // Redis has the automation of the newest run last among those of one millisecond.
+          const automation = await createTriggered(store, `same-ms-${1000 - index}`);
+          await runs.accept(automation, { id, payload: '{}', requestId: 'test-request' });
+        }),
+      );
+      const newest = [...ids.reverse(), earlier];
+      for (const limit of [1, 3, count, count + 1]) {
+        expect(await listedIds({ limit })).toEqual(newest.slice(0, limit));
+      }
+    },
+  );
 
   test('has the runs of a version that did not note which automation had the latest', async () => {
     const [first, second] = [await createTriggered(store, 'first'), await createTriggered(store, 'second')];
