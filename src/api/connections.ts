@@ -8,13 +8,17 @@ import type { Socket } from 'node:net';
 const LINGER_MS = 10_000;
 const LINGER_BYTES = 64 * 1024 * 1024;
 
-/** Where a response keeps what is to be done when it is over. */
+/** Where a response keeps the connection that it belongs to, and what is to be done when it is over. */
+const CONNECTION = Symbol('connection');
 const OVER = Symbol('over');
 
 /** @param hungUp whether the client did not wait for all of the response */
 type OverListener = (hungUp: boolean) => void;
 
-type TrackedResponse = ServerResponse & { [OVER]?: OverListener | undefined };
+type TrackedResponse = ServerResponse & {
+  [CONNECTION]?: Connection | undefined;
+  [OVER]?: OverListener | undefined;
+};
 
 /** One connection, and what has become of the requests that came over it. */
 export class Connection {
@@ -41,23 +45,23 @@ export class Connection {
     this.#latest = response;
   }
 
-  /** Takes note of a response's being on its way as a whole. */
-  finished({ req }: ServerResponse): void {
-    const done = () => {
-      this.#bytesDone = this.socket.bytesRead;
-    };
-    done();
-    // It was answered before all of it had come.
-    if (!req.complete) req.once('close', done);
-  }
-
   /**
-   * Lets go of a response that is over. All that hangs on it would otherwise live until the connection's next request, and
-   * every garbage collection until then would have to move it.
+   * Takes note of a response's being over, and lets go of it. All that hangs on it would otherwise live until the
+   * connection's next request, and every garbage collection until then would have to move it.
    */
   closed(response: ServerResponse): void {
+    const { req } = response;
+    if (response.writableFinished) {
+      this.#bytesDone = this.socket.bytesRead;
+      // It was answered before all of it had come.
+      if (!req.complete) {
+        req.once('close', () => {
+          this.#bytesDone = this.socket.bytesRead;
+        });
+      }
+    }
     if (this.queued.size > 0) this.queued.delete(response);
-    if (!response.req.complete) return;
+    if (!req.complete) return;
     if (this.#latest === response) this.#latest = undefined;
     if (this.#previous === response) this.#previous = undefined;
   }
@@ -114,24 +118,15 @@ function tellOver(response: TrackedResponse, hungUp: boolean): void {
   listener(hungUp);
 }
 
+/** The same listener for all responses, and only one: Node emits `close` right after `finish`, before anything else is read. */
+function onClose(this: TrackedResponse): void {
+  this[CONNECTION]?.closed(this);
+  tellOver(this, !this.writableFinished);
+}
+
 /** The open connections of a server. */
 export class Connections implements Iterable<Connection> {
   readonly #open = new Map<Socket, Connection>();
-  /** The same listeners for all responses. */
-  readonly #finished: (this: TrackedResponse) => void;
-  readonly #closed: (this: TrackedResponse) => void;
-
-  constructor() {
-    const { of } = this;
-    this.#finished = function () {
-      of(this.req.socket)?.finished(this);
-      tellOver(this, false);
-    };
-    this.#closed = function () {
-      of(this.req.socket)?.closed(this);
-      tellOver(this, !this.writableFinished);
-    };
-  }
 
   /** Call it before the server listens. */
   attach(server: Server): void {
@@ -144,15 +139,13 @@ export class Connections implements Iterable<Connection> {
       });
     });
     for (const event of ['request', 'checkExpectation']) {
-      server.on(event, ({ socket }, response: ServerResponse) => {
-        this.of(socket)?.began(response);
-        this.#follow(response);
+      server.on(event, ({ socket }, response: TrackedResponse) => {
+        const connection = this.of(socket);
+        connection?.began(response);
+        response[CONNECTION] = connection;
+        response.on('close', onClose);
       });
     }
-  }
-
-  #follow(response: ServerResponse): void {
-    response.on('finish', this.#finished).on('close', this.#closed);
   }
 
   readonly of = (socket: Socket): Connection | undefined => this.#open.get(socket);
@@ -166,11 +159,14 @@ export class Connections implements Iterable<Connection> {
       listener(true);
       return;
     }
+    const connection = response[CONNECTION];
+    if (!connection) {
+      // Fastify's `inject`.
+      response.once('finish', () => listener(false));
+      return;
+    }
     response[OVER] = listener;
-    const connection = this.of(response.req.socket);
-    // Fastify's `inject` comes without a connection.
-    if (!connection) this.#follow(response);
-    else if (!response.socket) connection.queued.add(response);
+    if (!response.socket) connection.queued.add(response);
   }
 
   [Symbol.iterator](): Iterator<Connection> {
