@@ -84,7 +84,7 @@ async function newStage(folder: string, stages: readonly Stage[], value: string)
   const parent = stages.find((stage) => stage.name === from);
   const layer = join(folder, `stage-${stages.length}`, 'layer');
   await mkdir(layer, { recursive: true });
-  for (const each of ['work', 'root']) await mkdir(join(layer, '..', each));
+  await mkdir(join(layer, '../root'));
   // The kernel puts no two folders of one file system on top of each other and of that file system.
   if (parent) execFileSync('cp', ['--archive', `${parent.layer}/.`, layer]);
   const { PATH = '' } = process.env;
@@ -148,10 +148,14 @@ async function inContext(path: string): Promise<string> {
   return join(ROOT, path);
 }
 
-/** Mounts a root filesystem at $root with what $layer adds to this machine's; the project's folder is empty in it. */
+/**
+ * Mounts a root filesystem at $root with what $layer adds to this machine's; the project's folder is empty in it. Of two
+ * containers that start at once with one working directory, the kernel refuses one now and then.
+ */
 const MOUNT = `
   set -e
-  mount -t overlay overlay -o "lowerdir=/,upperdir=$layer,workdir=$layer/../work,index=off,$mode" "$root"
+  work=$(mktemp -d "$layer/../work.XXXXXX")
+  mount -t overlay overlay -o "lowerdir=/,upperdir=$layer,workdir=$work,index=off,$mode" "$root"
   mount --rbind /dev "$root/dev"
   mount -t tmpfs tmpfs "$root$project"
   mount -t tmpfs tmpfs "$root/tmp"
