@@ -32,6 +32,9 @@ export class Connection {
   readonly queued = new Set<TrackedResponse>();
   /** How many bytes had come when the latest request was done with: any more of them begin another one. */
   #bytesDone = 0;
+  readonly #done = () => {
+    this.#bytesDone = this.socket.bytesRead;
+  };
 
   constructor(socket: Socket) {
     this.socket = socket;
@@ -52,13 +55,9 @@ export class Connection {
   closed(response: ServerResponse): void {
     const { req } = response;
     if (response.writableFinished) {
-      this.#bytesDone = this.socket.bytesRead;
+      this.#done();
       // It was answered before all of it had come.
-      if (!req.complete) {
-        req.once('close', () => {
-          this.#bytesDone = this.socket.bytesRead;
-        });
-      }
+      if (!req.complete) req.once('close', this.#done);
     }
     if (this.queued.size > 0) this.queued.delete(response);
     if (!req.complete) return;
@@ -148,7 +147,9 @@ export class Connections implements Iterable<Connection> {
     }
   }
 
-  readonly of = (socket: Socket): Connection | undefined => this.#open.get(socket);
+  of(socket: Socket): Connection | undefined {
+    return this.#open.get(socket);
+  }
 
   /**
    * Calls back once: when all of this response is on its way, or when the client has hung up before; at once if it has. A

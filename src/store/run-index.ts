@@ -36,7 +36,8 @@ const READ_PAGES = `
  * So many automations more than runs are wanted are read at first, and so many if that does not show which of them had
  * their latest run in the same millisecond as the last one that is wanted.
  */
-const SAME_MS = [10, 100];
+const FEW_MORE = 10;
+const MANY_MORE = 100;
 
 /** So many automations are read from together, so that Redis does not keep others waiting. */
 const READ_TOGETHER = 50;
@@ -186,22 +187,19 @@ export class RunIndex {
    *
    * @returns their slugs, what none of those runs comes before, and what the runs of all others come before
    */
-  async #latest(wanted: number): Promise<{ slugs: string[]; oldest: string; rest: string }> {
-    let latest = { slugs: [] as string[], oldest: '', rest: '' };
-    for (const sameMs of SAME_MS) {
-      const read = wanted + sameMs;
-      const found = await this.#redis.zrange(this.#keys.latestRuns, 0, `${read - 1}`, 'REV', 'WITHSCORES');
-      const slugs = found.filter((_, index) => index % 2 === 0);
-      const times = found.filter((_, index) => index % 2 === 1).map(Number);
-      const lastMs = times[wanted - 1];
-      if (lastMs === undefined) return { slugs, oldest: '', rest: '(' };
-      const oldest = startOfMs(lastMs);
-      const end = times.findIndex((ms) => ms < lastMs);
-      if (end !== -1) return { slugs: slugs.slice(0, end), oldest, rest: `(${oldest}` };
-      if (slugs.length < read) return { slugs, oldest, rest: '(' };
-      latest = { slugs, oldest, rest: `(${startOfMs(lastMs + 1)}` };
-    }
-    return latest;
+  async #latest(wanted: number, more = FEW_MORE): Promise<{ slugs: string[]; oldest: string; rest: string }> {
+    const read = wanted + more;
+    const found = await this.#redis.zrange(this.#keys.latestRuns, 0, `${read - 1}`, 'REV', 'WITHSCORES');
+    const slugs = found.filter((_, index) => index % 2 === 0);
+    const times = found.filter((_, index) => index % 2 === 1).map(Number);
+    const lastMs = times[wanted - 1];
+    if (lastMs === undefined) return { slugs, oldest: '', rest: '(' };
+    const oldest = startOfMs(lastMs);
+    const end = times.findIndex((ms) => ms < lastMs);
+    if (end !== -1) return { slugs: slugs.slice(0, end), oldest, rest: `(${oldest}` };
+    if (slugs.length < read) return { slugs, oldest, rest: '(' };
+    if (more < MANY_MORE) return this.#latest(wanted, MANY_MORE);
+    return { slugs, oldest, rest: `(${startOfMs(lastMs + 1)}` };
   }
 
   #sourcesOf(slugs: readonly string[], parts: readonly IndexPart[]): Source[] {

@@ -143,7 +143,7 @@ describe('list', () => {
     expect(await listedIds({ limit: 7, status: 'failed' })).toEqual([]);
   });
 
-  // They are read in steps, of the most of which most installations never know.
+  // Each of these counts takes one more step of reading.
   test.each([5, 40, 130])(
     'has the newest when %i automations have theirs in one millisecond',
     async (count) => {
