@@ -98,6 +98,12 @@ export const ConfigSchema = Type.Object({
     maximum: 3_600_000,
     description: 'Time for requests and runs in progress to finish after SIGTERM, in milliseconds',
   }),
+  DELIVERY_DENY: Type.Optional(
+    Type.Literal('private', {
+      description:
+        '`private`: automations with a URL do not reach private and loopback addresses either. Link-local and metadata addresses are denied always',
+    }),
+  ),
   OPS_HOST: Type.String({
     default: '127.0.0.1',
     minLength: 1,

@@ -84,7 +84,8 @@ function isoTime(ms: number): string {
 
 /**
  * Waits until everything logged so far is written, or cannot be. A process that exits with lines left while nobody reads
- * its standard output any more would try to write them for ever.
+ * its standard output any more would try to write them for ever. A process that is told twice to end does not wait: what
+ * it still holds may then be written before what is being written, so that lines are out of order, but none is lost.
  */
 export async function flush(logger: Logger): Promise<void> {
   const flushed = new Promise<void>((resolve) => logger.flush(() => resolve()));

@@ -47,6 +47,7 @@ test('what is set is read, numbers as numbers', () => {
     TRUST_PROXY: '10.0.0.0/8, ::1',
     BODY_LIMIT_BYTES: '1',
     RUN_RETENTION_DAYS: '0.5',
+    DELIVERY_DENY: 'private',
     ORC_VERSION: '9.9.9',
   };
   const { ORC_VERSION: version, ...set } = env;

@@ -9,11 +9,11 @@ import type { Logger } from '../logger.ts';
 import type { ExecutableAutomation } from '../store/automations.ts';
 import { CANCELLED, type Lease, LOCK_LOST } from '../store/consumer.ts';
 import type { RunLogStore } from '../store/run-log.ts';
-import type { ActionContext } from './actions/action.ts';
-import { runCommand } from './actions/command.ts';
-import { deliverToUrl } from './actions/http.ts';
+import type { Actions } from './actions/action.ts';
 import type { Guard } from './guard.ts';
 import { OutputLog } from './output-log.ts';
+import { SecretMask } from './secret-mask.ts';
+import { settleAttempt } from './settle-attempt.ts';
 
 /** A run on which this many workers died is not given to another: it may be what kills them. */
 const MAX_WORKERS_LOST = 3;
@@ -28,11 +28,10 @@ export interface ExecutionDependencies {
   runLogs: RunLogStore;
   logger: Logger;
   guard: Guard;
-  workerEnvironment: Readonly<NodeJS.ProcessEnv>;
+  actions: Actions;
   /** Milliseconds, for automations without a limit of their own. */
   defaultTimeoutMs: number;
   retentionSeconds: number;
-  version: string;
 }
 
 /** Makes one attempt at a run: checks that it may still be executed, acts, and says how it ended. */
@@ -43,8 +42,9 @@ export async function executeRun(
   lease: Readonly<Lease>,
   automation: ExecutableAutomation | undefined,
 ): Promise<AttemptResult | 'interrupted'> {
-  const { runLogs, logger, guard, retentionSeconds } = dependencies;
-  const log = new OutputLog(runLogs, run, retentionSeconds);
+  const { runLogs, logger, guard, actions, retentionSeconds } = dependencies;
+  const mask = new SecretMask(automation ? actions.secretsOf(automation) : []);
+  const log = new OutputLog(runLogs, run, retentionSeconds, mask);
   const { id: runId, automation: slug, attempt, requestId } = run;
   const startedAt = Date.now();
   logger.info({ requestId, automation: slug, runId, attempt, status: 'running' }, 'run started');
@@ -56,8 +56,12 @@ export async function executeRun(
   if (automation && !result && Date.now() < lease.endsAt) {
     log.note(`Attempt ${attempt} starts on worker ${guard.workerId}.`);
     const { timeoutMs = dependencies.defaultTimeoutMs } = automation;
-    const context = { run, log, timeoutMs, signal, lease, guard };
-    result = await act(dependencies, automation, context).catch((err: Error) => {
+    const context = { run, log, timeoutMs, lease, guard };
+    result = await settleAttempt(
+      (ending) => actions.perform(automation, { ...context, signal: ending }),
+      timeoutMs,
+      signal,
+    ).catch((err: Error) => {
       logger.error({ err, requestId, automation: slug, runId, attempt }, 'attempt failed unexpectedly');
       return workerError(err);
     });
@@ -69,7 +73,7 @@ export async function executeRun(
   if (result === 'interrupted' && !isLost) result = outcomeOfInterruption(signal.reason, automation);
   if (result === 'interrupted') {
     const reason = isLost ? LOCK_LOST : String(signal.reason);
-    log.note(`Attempt ${attempt} was interrupted: ${reason}.`);
+    log.end(`Attempt ${attempt} was interrupted: ${reason}.`);
     const durationMs = Date.now() - startedAt;
     logger.warn({ requestId, automation: slug, runId, attempt, reason, durationMs }, 'run interrupted');
     // Where Redis does not answer, nothing is gained by waiting for it.
@@ -79,13 +83,14 @@ export async function executeRun(
   }
   result ??= cancelled('automation_deleted', 'The automation was deleted before the run was executed.');
 
-  const { outcome } = result;
-  log.note(`Attempt ${attempt} ended: ${outcome.message}`);
+  const message = mask.text(result.outcome.message);
+  const ended = { ...result, outcome: { ...result.outcome, message } };
+  log.end(`Attempt ${attempt} ended: ${message}`);
   const durationMs = Date.now() - startedAt;
   // Over the connection by which the run ends: whoever sees its end, there or in a line, finds its log complete.
   await log.send();
-  void log.flush().then(() => logEnding(logger, run, result, durationMs));
-  return result;
+  void log.flush().then(() => logEnding(logger, run, ended, durationMs));
+  return ended;
 }
 
 /**
@@ -145,14 +150,4 @@ function workerLost(message: string): AttemptResult {
 function workerError(error: Error): AttemptResult {
   const message = `The worker could not execute the run: ${error.message}.`;
   return { outcome: { status: 'failed', reason: 'worker_error', message }, mayRetry: true };
-}
-
-async function act(
-  { workerEnvironment, version }: ExecutionDependencies,
-  { action, signingSecret = '' }: ExecutableAutomation,
-  context: ActionContext,
-): Promise<AttemptResult | 'interrupted'> {
-  return action.type === 'command'
-    ? runCommand(action, workerEnvironment, context)
-    : deliverToUrl(action, signingSecret, version, context);
 }

@@ -1,5 +1,6 @@
 import { createInterface } from 'node:readline';
 import { setTimeout } from 'node:timers/promises';
+import { removeFolder } from './remove-folder.ts';
 import { killMarked, type RunMark, signalGroup, signalMarked } from './run-processes.ts';
 
 /**
@@ -30,12 +31,16 @@ interface GuardedAttempt {
 
 const [, , workerId = ''] = process.argv;
 const attempts = new Map<string, GuardedAttempt>();
+const folders: string[] = [];
 let ended: RunMark[] = [];
 let checkedAt = Date.now();
 
 // A signal that is meant for the worker and reaches everything around it, as in a container, must not end the guard
 // first.
 for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP'] as const) process.on(signal, () => undefined);
+// The worker starts no command before; it may be gone by now.
+process.stdout.on('error', () => undefined);
+process.stdout.write('ready\n');
 
 const leaseCheck = setInterval(endOverdue, LEASE_CHECK_MS);
 createInterface({ input: process.stdin })
@@ -45,9 +50,13 @@ createInterface({ input: process.stdin })
     void endAll();
   });
 
-/** `lease RUN ATTEMPT END`, `group RUN ATTEMPT GROUP` or `end RUN ATTEMPT`. */
+/** `lease RUN ATTEMPT END`, `group RUN ATTEMPT GROUP`, `end RUN ATTEMPT`, or `folder PATH` with the path percent-encoded. */
 function receive(line: string): void {
   const [what, runId = '', attempt = '', value] = line.split(' ');
+  if (what === 'folder') {
+    folders.push(decodeURIComponent(runId));
+    return;
+  }
   const id = `${runId} ${attempt}`;
   const mark = { ORC_WORKER: workerId, ORC_RUN_ID: runId, ORC_ATTEMPT: attempt };
   const guarded = attempts.get(id) ?? { mark, leaseEndsAt: 0 };
@@ -91,10 +100,11 @@ async function endFrozen({ mark, group }: GuardedAttempt): Promise<void> {
   await killMarked([mark]);
 }
 
-/** The worker has ended, in order or not: nothing that its commands started may be left. */
+/** The worker has ended, in order or not: nothing that its commands started may be left, nor their payloads. */
 async function endAll(): Promise<void> {
   for (const { group } of attempts.values()) {
     if (group !== undefined) signalGroup(group, 'SIGKILL');
   }
   await killMarked([{ ORC_WORKER: workerId }]);
+  for (const folder of folders) await removeFolder(folder).catch(() => undefined);
 }

@@ -30,10 +30,17 @@ const MAX_UNREAD_BYTES = 1024 * 1024;
 /** How long the guard's end is waited for, in milliseconds. It goes on by itself until all commands have ended. */
 const CLOSE_MS = 2000;
 
+/** How long the guard's first word is waited for, in milliseconds: a worker without a guard still works. */
+const START_MS = 5000;
+
 /** Sees to it that commands end when this worker process dies or freezes. */
 export interface Guard {
   /** What every command's environment holds as ORC_WORKER. */
   workerId: string;
+  /** Resolves when no signal that reaches all processes around the worker ends the guard any more, or it cannot be started. */
+  ready: Promise<unknown>;
+  /** Lets the guard remove a folder when the worker and its commands have ended. */
+  removeAtEnd(folder: string): void;
   /** To be called before the command is started, so that there is no moment in which nobody knows of it. */
   watch(run: RunAttempt, lease: Lease): GuardedCommand;
   /** Ends the guard, and whatever commands left running. Idempotent. */
@@ -64,10 +71,13 @@ interface Watched {
  * leases move on, and the guard ends its commands while nobody else may execute their runs yet. Leases are compared by
  * the machine's clock, so that a clock put forward ends runs in progress.
  *
- * A guard that ends is replaced. What is not covered is that both are killed at the same moment.
+ * A guard that ends is replaced. What is not covered is that both are killed at the same moment, which for a guard that
+ * was replaced is as long as Node takes to start: until then it ends by any signal, as it knows of none yet.
  */
 export function startGuard(workerId: string, logger: Pick<Logger, 'warn'>): Guard {
   const watched = new Set<Watched>();
+  const folders = new Set<string>();
+  let ready: Promise<unknown> | undefined;
   let child: ChildProcess;
   /** There is none when it could not be started, for want of file descriptors for instance. */
   let pipe: Writable | null | undefined;
@@ -89,15 +99,18 @@ export function startGuard(workerId: string, logger: Pick<Logger, 'warn'>): Guar
   const tellGroup = ({ id, group }: Watched) => {
     if (group !== undefined) tell(`group ${id} ${group}`);
   };
+  const tellFolder = (folder: string) => tell(`folder ${encodeURIComponent(folder)}`);
   const start = () => {
     const startedAt = Date.now();
     child = spawn(process.execPath, [...V8_OPTIONS, SCRIPT, workerId], {
       cwd: '/',
       env: {},
       detached: true,
-      stdio: ['pipe', 'ignore', 'ignore'],
+      stdio: ['pipe', 'pipe', 'ignore'],
     });
     const its = child.stdin;
+    const started = firstWordOf(child);
+    ready ??= started;
     pipe = its;
     // The end of the pipe is the end of the guard, which is noticed otherwise.
     pipe?.on('error', () => undefined);
@@ -113,6 +126,7 @@ export function startGuard(workerId: string, logger: Pick<Logger, 'warn'>): Guar
       restart = setTimeout(start, pauseMs);
       pauseMs = Math.min(pauseMs * 2, LONGEST_RESTART_MS);
     });
+    for (const folder of folders) tellFolder(folder);
     for (const each of watched) {
       tellLease(each);
       tellGroup(each);
@@ -125,6 +139,11 @@ export function startGuard(workerId: string, logger: Pick<Logger, 'warn'>): Guar
 
   return {
     workerId,
+    ready: Promise.resolve(ready),
+    removeAtEnd: (folder) => {
+      folders.add(folder);
+      tellFolder(folder);
+    },
     watch: ({ id, attempt }, lease) => {
       const each: Watched = { id: `${id} ${attempt}`, lease, toldEndsAt: 0 };
       watched.add(each);
@@ -150,4 +169,13 @@ export function startGuard(workerId: string, logger: Pick<Logger, 'warn'>): Guar
       return closing;
     },
   };
+}
+
+/** Resolves with the first thing that a guard says, or when it cannot. */
+async function firstWordOf(guard: ChildProcess): Promise<void> {
+  const { stdout } = guard;
+  if (!stdout) return;
+  const word = new Promise((resolve) => stdout.once('data', resolve).once('close', resolve));
+  await withDeadline(word, START_MS).catch(() => undefined);
+  stdout.destroy();
 }

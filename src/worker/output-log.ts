@@ -1,4 +1,5 @@
 import type { RunLogEntry, RunLogPosition, RunLogSource, RunLogStore } from '../store/run-log.ts';
+import type { MaskedStream, SecretMask } from './secret-mask.ts';
 
 /** What is kept of a run's log, over all its attempts: this many bytes from its beginning, and as many from its end. */
 const HEAD_BYTES = 512 * 1024;
@@ -22,13 +23,17 @@ const ENTRY_BYTES = 16 * 1024;
 /**
  * Stores one attempt's part of a run's log while it is written, bounded in Redis and in memory: of a long log, the
  * beginning and the end stay and the middle goes. The last entry of each earlier attempt stays as well, so that the
- * offsets show what is missing. Writing never waits and never fails; what Redis does not take is dropped.
+ * offsets show what is missing. Secrets are hidden. Writing never waits and never fails; what Redis does not take is
+ * dropped.
  */
 export class OutputLog {
   readonly #store: RunLogStore;
   readonly #runId: string;
   readonly #attempt: number;
   readonly #ttlSeconds: number;
+  readonly #mask: SecretMask;
+  readonly #outputs: Record<'stdout' | 'stderr', MaskedStream>;
+  #hasEnded = false;
   #pending: RunLogEntry[] = [];
   #pendingBytes = 0;
   #offset = 0;
@@ -49,16 +54,40 @@ export class OutputLog {
   #hurry: () => void = () => undefined;
 
   /** @param ttlSeconds how long the log is kept after its last entry */
-  constructor(store: RunLogStore, run: { id: string; attempt: number }, ttlSeconds: number) {
+  constructor(
+    store: RunLogStore,
+    run: { id: string; attempt: number },
+    ttlSeconds: number,
+    mask: SecretMask,
+  ) {
     this.#store = store;
     this.#runId = run.id;
     this.#attempt = run.attempt;
     this.#ttlSeconds = ttlSeconds;
+    this.#mask = mask;
+    this.#outputs = { stdout: mask.stream(), stderr: mask.stream() };
     this.#isResumed = run.attempt <= 1;
   }
 
-  /** Adds bytes of one source, as they came. */
-  write(source: RunLogSource, data: Buffer): void {
+  /** Adds bytes of one output, as they came, without the secrets in them. */
+  write(source: 'stdout' | 'stderr', data: Buffer): void {
+    if (!this.#hasEnded) this.#add(source, this.#outputs[source].write(data));
+  }
+
+  /** Adds a line of orc itself. */
+  note(line: string): void {
+    if (!this.#hasEnded) this.#add('orc', Buffer.from(`${this.#mask.text(line)}\n`));
+  }
+
+  /** Adds what was held back of the outputs, and a last line. What an action writes later is dropped. */
+  end(line: string): void {
+    for (const source of ['stdout', 'stderr'] as const) this.#add(source, this.#outputs[source].end());
+    this.note(line);
+    this.#hasEnded = true;
+  }
+
+  #add(source: RunLogSource, data: Buffer): void {
+    if (data.length === 0) return;
     const last = this.#pending.at(-1);
     if (last?.source === source && last.data.length + data.length <= ENTRY_BYTES) {
       last.data = Buffer.concat([last.data, data]);
@@ -71,11 +100,6 @@ export class OutputLog {
     this.#hasUnsent = true;
     this.#dropSurplus();
     this.#flushing ??= this.#flushSoon();
-  }
-
-  /** Adds a line of orc itself. */
-  note(line: string): void {
-    this.write('orc', Buffer.from(`${line}\n`));
   }
 
   /** Resolves when everything written so far is on its way: it is stored before what follows on the same connection. */

@@ -10,8 +10,11 @@ import { connect, outageReporter, settle } from '../store/connect.ts';
 import { consumeRuns, type LockTiming } from '../store/consumer.ts';
 import { createStore } from '../store/store.ts';
 import { ALIVE_SECONDS, HEARTBEAT_MS } from '../store/workers.ts';
+import { openActions } from './actions/actions.ts';
+import { receiverAddresses } from './actions/receiver-addresses.ts';
 import { executeRun } from './execute-run.ts';
 import { startGuard } from './guard.ts';
+import { openWorkFolders, sweepWorkFolders } from './work-folders.ts';
 
 const SECONDS_PER_DAY = 86_400;
 
@@ -45,6 +48,9 @@ export function startWorker(
 ): RunningWorker {
   const id = `${hostname()}-${process.pid}-${randomBytes(3).toString('hex')}`;
   const guard = startGuard(id, logger);
+  const workFolders = openWorkFolders(guard.removeAtEnd);
+  const reportLeftover = (err: Error) => logger.warn({ err }, 'what a dead worker left cannot be removed');
+  void sweepWorkFolders(reportLeftover).catch(reportLeftover);
   const outage = outageReporter({
     down: (err) => logger.error({ err }, 'redis is away: no runs are taken until it is back'),
     up: () => logger.info('redis is back'),
@@ -63,10 +69,14 @@ export function startWorker(
     runLogs: store.runLogs,
     logger,
     guard,
-    workerEnvironment: processEnvironment(),
+    actions: openActions({
+      workerEnvironment: processEnvironment(),
+      workFolders,
+      addresses: receiverAddresses(config.DELIVERY_DENY),
+      version: config.version,
+    }),
     defaultTimeoutMs: config.RUN_TIMEOUT_MS,
     retentionSeconds,
-    version: config.version,
   };
   const consumer = consumeRuns({
     store,
@@ -121,6 +131,7 @@ export function startWorker(
           .close(graceMs)
           .catch((err) => logger.warn({ err }, 'redis is away: runs in progress go to another worker later'));
         await guard.close();
+        await workFolders.close();
         await withDeadline(side.workers.leave(id), 500).catch(() => {});
         await store.close();
         await side.close();

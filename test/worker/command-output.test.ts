@@ -5,7 +5,7 @@ import type { RunLogEntry } from '../../src/store/run-log.ts';
 import { createStore } from '../../src/store/store.ts';
 import { OutputLog } from '../../src/worker/output-log.ts';
 import { command, script } from '../support/store.ts';
-import { bytesOf, eventually, newAttempt, openFolder, openWorkbench, readLog } from './workbench.ts';
+import { bytesOf, eventually, NO_MASK, newAttempt, openFolder, openWorkbench, readLog } from './workbench.ts';
 
 const { store, run } = openWorkbench();
 const folder = openFolder();
@@ -126,7 +126,7 @@ test.each([
   'what asks over the same connection after the log of a %s attempt was sent finds it complete',
   async (_, attempt) => {
     const made = newAttempt({ attempt });
-    const log = new OutputLog(store.runLogs, made, 60);
+    const log = new OutputLog(store.runLogs, made, 60, NO_MASK);
     log.note('one');
     await log.send();
     // The first is on its way at the most.
@@ -140,7 +140,7 @@ test.each([
 test('the log of a run is bounded over all its attempts, and the end of each shows what is missing of it', async () => {
   const made = newAttempt();
   const log = async (attempt: number, bytes: number) => {
-    const part = new OutputLog(store.runLogs, { id: made.id, attempt }, 60);
+    const part = new OutputLog(store.runLogs, { id: made.id, attempt }, 60, NO_MASK);
     for (let written = 0; written < bytes; written += 1000) part.write('stdout', Buffer.alloc(1000, attempt));
     part.note(`end of ${attempt}`);
     await part.flush();
@@ -167,7 +167,7 @@ test('the log of a run is bounded over all its attempts, and the end of each sho
 
 test('output that is not stored yet is bounded as well, whatever the sizes of its pieces', async () => {
   const made = newAttempt();
-  const log = new OutputLog(store.runLogs, made, 60);
+  const log = new OutputLog(store.runLogs, made, 60, NO_MASK);
   const tiny = Buffer.from('.');
   // The two sources alternate, so that no two pieces are joined; nothing is stored meanwhile.
   for (let piece = 0; piece < 1_000_000; piece++) log.write(piece % 2 === 0 ? 'stdout' : 'stderr', tiny);

@@ -1,10 +1,12 @@
 import { execFileSync, spawnSync } from 'node:child_process';
 import { existsSync, mkdirSync, readdirSync, writeFileSync } from 'node:fs';
 import { dirname } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { expect, test } from 'vitest';
 import type { CommandAction } from '../../src/core/automation.ts';
 import { LOCK_LOST, SHUTTING_DOWN } from '../../src/store/consumer.ts';
+import type { Guard } from '../../src/worker/guard.ts';
 import { compiled } from '../support/repository.ts';
 import { command, script } from '../support/store.ts';
 import {
@@ -14,6 +16,7 @@ import {
   exists,
   HARD_PAYLOAD,
   isRunning,
+  NO_GUARD,
   newAttempt,
   openFolder,
   openWorkbench,
@@ -172,7 +175,7 @@ test('a working directory that cannot be removed does not change how the run end
       }`),
   );
   const scratch = dirname(stdout.trim());
-  expect(scratch).toMatch(/orc-run-\w+$/);
+  expect(scratch).toMatch(/orc-worker-\w+\/run-\w+$/);
   try {
     expect(result).toEqual(SUCCESS);
     expect(existsSync(scratch)).toBe(true);
@@ -229,20 +232,40 @@ test.each<[string, CommandAction, string]>([
   expect(notes).toContain(reason);
 });
 
+test('no command starts before the guard is ready', async () => {
+  const events: string[] = [];
+  const note = (event: string) => () => void events.push(event);
+  const guard: Guard = {
+    ...NO_GUARD,
+    ready: sleep(300).then(note('ready')),
+    watch: () => {
+      events.push('watch');
+      return { leads: note('leads'), end: note('end') };
+    },
+  };
+  await run(command('true'), { guard });
+  expect(events.slice(0, 3)).toEqual(['ready', 'watch', 'leads']);
+});
+
 test('a worker that has no file descriptors left fails the attempt and lives on', () => {
   const source = `
     import { closeSync, openSync } from 'node:fs';
     import { runCommand } from '${compiled('worker/actions/command.js')}';
+    import { openWorkFolders } from '${compiled('worker/work-folders.js')}';
     const action = { type: 'command', argv: ['true'], env: {}, passEnv: [] };
     const run = { payload: Buffer.from('{}'), acceptedAt: new Date() };
     const log = { note() {}, write() {} };
-    const guard = { watch: () => ({ leads() {}, end() {} }) };
+    const guard = { ready: Promise.resolve(), watch: () => ({ leads() {}, end() {} }) };
     const context = { run, log, timeoutMs: 1e6, signal: new AbortController().signal, guard };
+    const workFolders = openWorkFolders(() => undefined);
+    const settings = { workerEnvironment: process.env, workFolders };
+    await workFolders.create();
     const taken = [];
     try { for (;;) taken.push(openSync('/dev/null')); } catch {}
     for (const descriptor of taken.splice(-3)) closeSync(descriptor);
-    const { outcome } = await runCommand(action, process.env, context);
+    const { outcome } = await runCommand(action, settings, context);
     for (const descriptor of taken) closeSync(descriptor);
+    await workFolders.close();
     console.log(outcome.reason, outcome.message);`;
   const limited = ['-c', 'ulimit -n 100; exec "$0" --input-type=module -e "$1"', process.execPath, source];
   const { stdout, stderr, status } = spawnSync('sh', limited, {

@@ -1,11 +1,16 @@
-import { existsSync } from 'node:fs';
+import { existsSync, writeFileSync } from 'node:fs';
 import { Webhook } from 'standardwebhooks';
-import { expect, test } from 'vitest';
-import type { AutomationDefinition } from '../../src/core/automation.ts';
+import { afterAll, expect, test } from 'vitest';
+import type { AutomationDefinition, CommandAction } from '../../src/core/automation.ts';
 import type { RunAttempt } from '../../src/core/run.ts';
 import { createLogger } from '../../src/logger.ts';
 import { CANCELLED, LOCK_LOST, SHUTTING_DOWN } from '../../src/store/consumer.ts';
+import type { Actions } from '../../src/worker/actions/action.ts';
+import { openActions } from '../../src/worker/actions/actions.ts';
+import { receiverAddresses } from '../../src/worker/actions/receiver-addresses.ts';
 import { executeRun } from '../../src/worker/execute-run.ts';
+import type { OutputLog } from '../../src/worker/output-log.ts';
+import { openWorkFolders } from '../../src/worker/work-folders.ts';
 import { command, createAutomation, openTestStore } from '../support/store.ts';
 import { answerStatus, type Received, startReceiver } from './receiver.ts';
 import { eventually, FOR_EVER, isRunning, NO_GUARD, newAttempt, openFolder, readLog } from './workbench.ts';
@@ -22,20 +27,30 @@ async function accepted(slug: string, changes: Partial<AutomationDefinition> = {
   return { run, wasExecuted: () => existsSync(marker) };
 }
 
+const workFolders = openWorkFolders(() => undefined);
+afterAll(() => workFolders.close());
+
+const ACTIONS = openActions({
+  workerEnvironment: { PATH: process.env['PATH'], TOKEN: 'passed-on-secret' },
+  workFolders,
+  addresses: receiverAddresses(),
+  version: '1.2.3-test',
+});
+
 async function execute(
   run: RunAttempt,
   signal = new AbortController().signal,
   defaultTimeoutMs = 25_000,
   lease = FOR_EVER,
+  actions: Actions = ACTIONS,
 ) {
   const dependencies = {
     runLogs: store.runLogs,
     logger: createLogger('silent', 'worker'),
     guard: NO_GUARD,
-    workerEnvironment: { PATH: process.env['PATH'] },
+    actions,
     defaultTimeoutMs,
     retentionSeconds: 60,
-    version: '1.2.3-test',
   };
   const automation = await store.automations.get(run.automation);
   return executeRun(dependencies, run, signal, lease, automation);
@@ -196,6 +211,105 @@ test('a run that is cancelled before its command starts does not start it', asyn
     outcome: { reason: 'cancelled_by_operator' },
   });
   expect(wasExecuted()).toBe(false);
+});
+
+/** Actions of which none ever ends, whatever its signal says. */
+const stuck = (begin: (log: OutputLog) => void = () => undefined): Actions => ({
+  perform: (_, { log }) => new Promise(() => begin(log)),
+  secretsOf: () => [],
+});
+
+test('an attempt settles at its time limit, on cancel and on shutdown though its action never does', async () => {
+  const settle = async (slug: string, reason?: string, changes: Partial<AutomationDefinition> = {}) => {
+    const { run } = await accepted(slug, { timeoutMs: reason ? 1e6 : 100, ...changes });
+    const controller = new AbortController();
+    const actions = stuck(() => reason && controller.abort(reason));
+    const result = await execute(run, controller.signal, undefined, undefined, actions);
+    return result === 'interrupted' ? result : result.outcome;
+  };
+  const [timedOut, cancelled, shutDown, shutDownOnce, lost] = await Promise.all([
+    settle('stuck'),
+    settle('stuck-cancelled', CANCELLED),
+    settle('stuck-shut-down', SHUTTING_DOWN),
+    settle('stuck-once', SHUTTING_DOWN, { onWorkerLoss: 'fail' }),
+    settle('stuck-lost', LOCK_LOST),
+  ]);
+  const message = 'The attempt took longer than 100 ms and was ended.';
+  expect(timedOut).toEqual({ status: 'timed_out', reason: 'timeout', message });
+  expect(cancelled).toMatchObject({ reason: 'cancelled_by_operator' });
+  expect([shutDown, lost]).toEqual(['interrupted', 'interrupted']);
+  expect(shutDownOnce).toMatchObject({ reason: 'worker_lost' });
+});
+
+test('what an action prints after its attempt has settled is not in the log', async () => {
+  const { run } = await accepted('talks-on', { timeoutMs: 100 });
+  let log: OutputLog | undefined;
+  const actions = stuck((its) => {
+    log = its;
+  });
+  await execute(run, undefined, undefined, undefined, actions);
+  log?.write('stdout', Buffer.from('too late'));
+  log?.note('too late');
+  await log?.flush();
+  const { stdout, notes } = await readLog(store, run.id);
+  expect([stdout, notes]).toEqual(['', expect.not.stringContaining('too late')]);
+});
+
+test('values of stored variables and of those passed on are hidden in the log of the run', async () => {
+  const action = {
+    ...(command('sh', '-c', 'echo "$STORED $TOKEN $SHORT"; printf "$KEY" >&2') as CommandAction),
+    env: { STORED: 'stored-secret', SHORT: 'visible', KEY: 'first line\nsecond line\n-\n' },
+    passEnv: ['TOKEN'],
+  };
+  const { run } = await accepted('prints', { action });
+  await execute(run);
+  const { stdout, stderr } = await readLog(store, run.id);
+  expect([stdout, stderr]).toEqual(['*** *** visible\n', '***\n***\n-\n']);
+});
+
+test('a value that a command prints in two pieces is hidden', async () => {
+  const gate = folder('pieces');
+  const source = `printf passed-on; while [ ! -e "$1" ]; do sleep 0.02; done; printf -- -secret; printf 'and passed-o'`;
+  const action = {
+    ...(command('sh', '-c', source, 'sh', gate) as CommandAction),
+    passEnv: ['TOKEN'],
+  };
+  const { run } = await accepted('pieces', { action });
+  const executing = execute(run);
+  await eventually(async () => (await readLog(store, run.id)).notes).toContain('starts');
+  writeFileSync(gate, '');
+  await executing;
+  // Of the end it cannot be known that it is not the beginning of the value.
+  expect((await readLog(store, run.id)).stdout).toBe('***and ***');
+});
+
+test('the signing secret and the values of the query are hidden in what a receiver answers', async () => {
+  let secret = '';
+  const receiver = await startReceiver((response, request) => {
+    response.writeHead(200, 'got query-token', { 'x-seen': secret });
+    response.end(`${request.url} ${secret} ${secret.slice('whsec_'.length)}`);
+  });
+  const action = { type: 'http', url: `${receiver.url}/hook?id=7&token=query-token` } as const;
+  const { run } = await accepted('echoes', { action });
+  secret = (await store.automations.get('echoes'))?.signingSecret ?? '';
+  await execute(run);
+  const { stdout, notes } = await readLog(store, run.id);
+  expect(stdout).toBe('/hook?id=7&token=*** whsec_*** ***');
+  expect(notes).toContain('HTTP 200 got ***\nx-seen: whsec_***\n');
+});
+
+test('what is said of an attempt names no secret either', async () => {
+  const actions: Actions = {
+    perform: async () => {
+      throw new Error('cannot use passed-on-secret');
+    },
+    secretsOf: ACTIONS.secretsOf,
+  };
+  const action = { ...(command('true') as CommandAction), passEnv: ['TOKEN'] };
+  const { run } = await accepted('says', { action });
+  expect(await execute(run, undefined, undefined, undefined, actions)).toMatchObject({
+    outcome: { reason: 'worker_error', message: 'The worker could not execute the run: cannot use ***.' },
+  });
 });
 
 test('a run whose lease has ended before its command starts is not started', async () => {

@@ -1,11 +1,13 @@
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import type { ServerResponse } from 'node:http';
-import { type AddressInfo, createServer } from 'node:net';
+import { type AddressInfo, createServer, type Socket } from 'node:net';
+import { promisify } from 'node:util';
 import { Webhook } from 'standardwebhooks';
-import { expect, test } from 'vitest';
+import { expect, onTestFinished, test } from 'vitest';
 import { SHUTTING_DOWN } from '../../src/store/consumer.ts';
 import { deliverToUrl } from '../../src/worker/actions/http.ts';
+import { receiverAddresses } from '../../src/worker/actions/receiver-addresses.ts';
 import { answerStatus, type Received, startReceiver } from './receiver.ts';
 import { type AttemptOptions, eventually, HARD_PAYLOAD, openWorkbench, sha256 } from './workbench.ts';
 
@@ -13,8 +15,9 @@ const { attempt } = openWorkbench();
 
 const SECRET = `whsec_${randomBytes(32).toString('base64')}`;
 
-function deliver(url: string, options: AttemptOptions = {}) {
-  return attempt((context) => deliverToUrl({ type: 'http', url }, SECRET, '1.2.3-test', context), options);
+function deliver(url: string, options: AttemptOptions = {}, deny?: 'private') {
+  const sender = { signingSecret: SECRET, addresses: receiverAddresses(deny), version: '1.2.3-test' };
+  return attempt((context) => deliverToUrl({ type: 'http', url }, sender, context), options);
 }
 
 test('the receiver gets the payload byte for byte, as JSON, in one POST', async () => {
@@ -174,6 +177,163 @@ test('a receiver that is not there is a network error, which may be retried', as
     mayRetry: true,
   });
   expect(notes).toContain('ECONNREFUSED');
+});
+
+/** A receiver that takes a request and then sends these bytes, whatever they are, and perhaps ends the connection. */
+async function startRaw(answer: (socket: Socket) => void): Promise<string> {
+  const sockets = new Set<Socket>();
+  const server = createServer((socket) => {
+    sockets.add(socket);
+    socket.on('error', () => undefined);
+    socket.once('data', () => answer(socket));
+  }).listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  onTestFinished(() => {
+    server.close();
+    for (const socket of sockets) socket.destroy();
+  });
+  return `http://127.0.0.1:${(server.address() as AddressInfo).port}/`;
+}
+
+/** Sends the same again and again until nobody takes it. */
+function sendFor(socket: Socket, first: string, more: string): void {
+  socket.write(first);
+  const pour = () => {
+    while (socket.writable && socket.write(more));
+  };
+  socket.on('drain', pour);
+  pour();
+}
+
+const UPGRADE = 'HTTP/1.1 101 Switching Protocols\r\nUpgrade: other\r\nConnection: Upgrade\r\n\r\n';
+
+test.each<[what: string, answer: (socket: Socket) => void, message: RegExp]>([
+  [
+    'an upgrade',
+    (socket) => socket.write(UPGRADE),
+    /^The receiver answered 101; other protocols than HTTP are not spoken\.$/,
+  ],
+  ['an upgrade and the end', (socket) => socket.end(UPGRADE), /^The receiver answered 101;/],
+  ['a 101 without an upgrade', (socket) => socket.end('HTTP/1.1 101 Why\r\n\r\n'), /answered 101;/],
+  [
+    'nothing but interim answers',
+    (socket) => socket.end('HTTP/1.1 103 Early Hints\r\n\r\n'.repeat(3)),
+    /^The request failed: the connection was closed before an answer came\.$/,
+  ],
+  ['nothing at all', (socket) => socket.end(), /^The request failed: the connection was closed before an/],
+  ['half a status line', (socket) => socket.end('HTTP/1.1 20'), /the connection was closed before an answer/],
+  ['half a head', (socket) => socket.end('HTTP/1.1 200 OK\r\nx: y'), /the connection was closed before an/],
+  [
+    'a head without an end',
+    (socket) => sendFor(socket, 'HTTP/1.1 200 OK\r\n', 'x: y\r\n'),
+    /^The request failed: Parse Error: Header overflow\.$/,
+  ],
+  [
+    'a status line without an end',
+    (socket) => sendFor(socket, 'HTTP/1.1 200 ', 'O'),
+    /Parse Error: Header overflow/,
+  ],
+  ['another protocol', (socket) => socket.write('SSH-2.0-server\r\n'), /Parse Error: Expected HTTP\//],
+])('a receiver that answers %s is an outcome that says so', async (_, answer, message) => {
+  const { result, notes } = await deliver(await startRaw(answer));
+  expect(result).toMatchObject({
+    outcome: { status: 'failed', message: expect.stringMatching(message) },
+  });
+  expect(notes).not.toBe('');
+});
+
+test.each<[what: string, answer: (socket: Socket) => void]>([
+  ['interim answers', (socket) => socket.write(`${'HTTP/1.1 103 Early Hints\r\n\r\n'.repeat(3)}`)],
+  ['a head', (socket) => socket.write('HTTP/1.1 200 OK\r\nx: y\r\n')],
+])('a receiver that begins with %s and says no more is a timeout', async (_, answer) => {
+  const { result } = await deliver(await startRaw(answer), { timeoutMs: 300 });
+  expect(result).toMatchObject({
+    outcome: { status: 'timed_out', message: 'No answer came within 300 ms.' },
+  });
+});
+
+test.each<[what: string, more: string]>([
+  ['a chunk without an end', '3;name='],
+  ['trailers without an end', '0\r\nname: value'],
+])('a receiver that answers 200 and then sends %s is judged by its status', async (_, more) => {
+  const head = 'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n';
+  const { result } = await deliver(await startRaw((socket) => sendFor(socket, head + more, 'x')));
+  expect(result).toMatchObject({ outcome: { status: 'succeeded', httpStatus: 200 } });
+});
+
+test('interim answers before the answer change nothing', async () => {
+  const interim = 'HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\n\r\n';
+  const { result } = await deliver(
+    await startRaw((socket) => socket.end(`${interim}HTTP/1.1 204 Done\r\n\r\n`)),
+  );
+  expect(result).toMatchObject({ outcome: { status: 'succeeded', httpStatus: 204 } });
+});
+
+test.each([
+  'http://169.254.169.254/latest/meta-data/',
+  'https://169.254.0.1/',
+  'http://0xa9fea9fe/',
+  'http://2852039166/',
+  'http://0251.0376.0251.0376./',
+  'http://[::ffff:169.254.169.254]/',
+  'http://[::169.254.169.254]/',
+  'http://[64:ff9b::169.254.169.254]/',
+  'http://[fe80::1]/',
+  'http://[fd00:ec2::254]/',
+  'http://100.100.100.200/',
+])('nothing is ever sent to %s, a link-local or metadata address', async (url) => {
+  const { result, notes } = await deliver(url);
+  const message = expect.stringMatching(
+    /^Nothing was sent: \S+ is a link-local or metadata address, to which nothing is delivered\.$/,
+  );
+  expect(result).toEqual({ outcome: { status: 'failed', reason: 'not_started', message }, mayRetry: false });
+  expect(notes).toContain('Nothing was sent');
+});
+
+test.each(['127.0.0.1', '[::ffff:127.0.0.1]', '2130706433', 'localhost'])(
+  'with DELIVERY_DENY=private, nothing is sent to %s, not even a connection is made',
+  async (host) => {
+    let connections = 0;
+    const server = createServer((socket) => {
+      connections += 1;
+      socket.destroy();
+    }).listen(0, '127.0.0.1');
+    await once(server, 'listening');
+    onTestFinished(() => void server.close());
+    const { port } = server.address() as AddressInfo;
+    const { result } = await deliver(`http://${host}:${port}/`, {}, 'private');
+    expect(result).toMatchObject({
+      outcome: { reason: 'not_started', message: expect.stringContaining('(DELIVERY_DENY)') },
+      mayRetry: false,
+    });
+    expect(connections).toBe(0);
+  },
+);
+
+test.each([
+  ['0.0.0.0', true],
+  ['10.1.2.3', true],
+  ['100.64.0.1', true],
+  ['172.16.0.1', true],
+  ['172.32.0.1', false],
+  ['192.168.1.1', true],
+  ['::1', true],
+  ['fd12::1', true],
+  ['::ffff:10.0.0.1', true],
+  ['8.8.8.8', false],
+  ['::ffff:8.8.8.8', false],
+  ['2001:4860:4860::8888', false],
+])('whether %s is a private address: %s', (address, isPrivate) => {
+  const check = () => receiverAddresses('private').check(address);
+  if (isPrivate) expect(check).toThrow('is a private address (DELIVERY_DENY)');
+  else expect(check).not.toThrow();
+  expect(() => receiverAddresses().check(address)).not.toThrow();
+});
+
+test('a name is looked up in whichever way it is asked for', async () => {
+  const lookup = promisify(receiverAddresses().lookup);
+  expect(await lookup('localhost', { family: 4 })).toBe('127.0.0.1');
+  expect(await lookup('localhost', { family: 4, all: true })).toEqual([{ address: '127.0.0.1', family: 4 }]);
 });
 
 test('a connection that is reset before the answer is a network error, which may be retried', async () => {

@@ -11,6 +11,9 @@ import type { ActionContext } from '../../src/worker/actions/action.ts';
 import { runCommand } from '../../src/worker/actions/command.ts';
 import type { Guard } from '../../src/worker/guard.ts';
 import { OutputLog } from '../../src/worker/output-log.ts';
+import { SecretMask } from '../../src/worker/secret-mask.ts';
+import { settleAttempt } from '../../src/worker/settle-attempt.ts';
+import { openWorkFolders } from '../../src/worker/work-folders.ts';
 import { acceptRun, createTriggered } from '../support/runs.ts';
 import { command, openTestStore } from '../support/store.ts';
 
@@ -27,9 +30,14 @@ export function sha256(data: Buffer | string): string {
 /** A guard that does nothing: what it does is tested with worker processes. */
 export const NO_GUARD: Guard = {
   workerId: 'worker-7',
+  ready: Promise.resolve(),
+  removeAtEnd: () => undefined,
   watch: () => ({ leads: () => undefined, end: () => undefined }),
   close: async () => undefined,
 };
+
+/** Hides nothing. */
+export const NO_MASK = new SecretMask([]);
 
 /** A lease that does not end. */
 export const FOR_EVER = { endsAt: Number.POSITIVE_INFINITY };
@@ -113,33 +121,35 @@ export interface AttemptOptions {
   /** The worker's environment. */
   env?: NodeJS.ProcessEnv;
   runLogs?: RunLogStore;
+  guard?: Guard;
 }
 
 /** Executes actions as a worker does, without a queue, and reads what they left in the log. */
 export function openWorkbench() {
   const store = openTestStore();
+  const workFolders = openWorkFolders(() => undefined);
+  afterAll(() => workFolders.close());
 
   async function attempt(
     act: (context: ActionContext) => Promise<AttemptResult | 'interrupted'>,
     options: AttemptOptions = {},
   ) {
     const run = newAttempt(options.run);
-    const log = new OutputLog(options.runLogs ?? store.runLogs, run, 60);
-    const { timeoutMs = 25_000, signal = new AbortController().signal } = options;
-    const result = await act({ run, log, timeoutMs, signal, lease: FOR_EVER, guard: NO_GUARD });
+    const log = new OutputLog(options.runLogs ?? store.runLogs, run, 60, NO_MASK);
+    const { timeoutMs = 25_000, signal = new AbortController().signal, guard = NO_GUARD } = options;
+    const context = { run, log, timeoutMs, lease: FOR_EVER, guard };
+    const result = await settleAttempt((ending) => act({ ...context, signal: ending }), timeoutMs, signal);
     await log.flush();
     return { run, result, ...(await readLog(store, run.id)) };
   }
 
   function run(action: Action, options: AttemptOptions = {}) {
     const { PATH, HOME } = process.env;
-    return attempt(
-      (context) => runCommand(action as CommandAction, options.env ?? { PATH, HOME }, context),
-      options,
-    );
+    const settings = { workerEnvironment: options.env ?? { PATH, HOME }, workFolders };
+    return attempt((context) => runCommand(action as CommandAction, settings, context), options);
   }
 
-  return { store, attempt, run };
+  return { store, attempt, run, workFolders };
 }
 
 /** Whether there is a process with this id, or what is left of one that its parent has not noticed the end of. */

@@ -3,7 +3,9 @@ import { constants } from 'node:os';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect, onTestFinished, test } from 'vitest';
 import type { AutomationDefinition } from '../../src/core/automation.ts';
+import { createLogger } from '../../src/logger.ts';
 import type { Store } from '../../src/store/store.ts';
+import { startGuard } from '../../src/worker/guard.ts';
 import { listProcesses } from '../support/machine.ts';
 import { type OrcProcess, startTimedWorker, startWorkerProcess } from '../support/orc-process.ts';
 import { openPrivateRedis } from '../support/private-redis.ts';
@@ -82,14 +84,14 @@ async function printedPids(runId: string, where: Store = store): Promise<number[
   return pids;
 }
 
-const guardsOf = (worker: OrcProcess) =>
+const guardsOf = (workerPid: number | undefined) =>
   listProcesses()
-    .filter(({ parent, args }) => parent === worker.child.pid && args.includes('guard-process'))
+    .filter(({ parent, args }) => parent === workerPid && args.includes('guard-process'))
     .map(({ pid }) => pid);
 
 async function guardOf(worker: OrcProcess): Promise<number> {
-  await eventually(() => guardsOf(worker)).toHaveLength(1);
-  return guardsOf(worker)[0] ?? 0;
+  await eventually(() => guardsOf(worker.child.pid)).toHaveLength(1);
+  return guardsOf(worker.child.pid)[0] ?? 0;
 }
 
 /** Whether a process has a handler for a signal. */
@@ -125,6 +127,15 @@ test('a signal to all processes of the worker does not end the guard before the 
   await expectGone([...pids, guard]);
 });
 
+test('a guard that is ready withstands signals to all processes around it', async () => {
+  const guard = startGuard('worker-7', createLogger('silent', 'worker'));
+  onTestFinished(() => guard.close());
+  await guard.ready;
+  const [pid = 0] = guardsOf(process.pid);
+  const { SIGTERM, SIGINT, SIGHUP } = constants.signals;
+  expect([SIGTERM, SIGINT, SIGHUP].map((signal) => catches(pid, signal))).toEqual([true, true, true]);
+});
+
 test('a guard that is killed is replaced, and the new one knows what the worker executes', async () => {
   const runId = await accept('replaced', { action: spread(STAYS) });
   const worker = await startWorker();
@@ -132,7 +143,7 @@ test('a guard that is killed is replaced, and the new one knows what the worker 
   const first = await guardOf(worker);
   process.kill(first, 'SIGKILL');
   await worker.record(({ msg }) => msg.includes('the guard has ended'));
-  await eventually(() => guardsOf(worker).filter((pid) => pid !== first)).toHaveLength(1);
+  await eventually(() => guardsOf(worker.child.pid).filter((pid) => pid !== first)).toHaveLength(1);
   expect(exists(first)).toBe(false);
   const second = await guardOf(worker);
   await worker.stop('SIGKILL');

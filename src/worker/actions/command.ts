@@ -1,14 +1,15 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdir, mkdtemp, rm, stat, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { mkdir, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { CommandAction } from '../../core/automation.ts';
 import { withDeadline } from '../../core/deadline.ts';
 import type { AttemptResult, RunAttempt } from '../../core/run.ts';
 import { LOCK_LOST } from '../../store/consumer.ts';
+import { removeFolder } from '../remove-folder.ts';
 import { killMarked, type RunMark, signalGroup, signalMarked } from '../run-processes.ts';
-import type { ActionContext } from './action.ts';
+import type { WorkFolders } from '../work-folders.ts';
+import { type ActionContext, TIMED_OUT } from './action.ts';
 
 /** Between the TERM and the KILL of a command that must end, in milliseconds. */
 const TERMINATION_GRACE_MS = 5000;
@@ -22,22 +23,27 @@ const OUTPUT_DRAIN_MS = 1000;
 /** Of the worker's environment, every command gets these; anything else it must be given by name. */
 const INHERITED_VARIABLES = ['PATH', 'HOME', 'LANG', 'TZ'];
 
+/** What commands are started with, besides what their automations say. */
+export interface CommandSettings {
+  /** Where the inherited and the passed variables are taken from. */
+  workerEnvironment: Readonly<NodeJS.ProcessEnv>;
+  workFolders: WorkFolders;
+}
+
 /**
  * Runs a program: payload on standard input, outputs into the run's log, exit code 0 is success. It leads a process
  * group of its own, and the whole group ends with it; so does, on Linux, what left the group: at once where the program
  * is made to end, and by the guard, some hundred milliseconds later, where it ends by itself.
- *
- * @param workerEnvironment where the inherited and the passed variables are taken from
  */
 export async function runCommand(
   action: CommandAction,
-  workerEnvironment: Readonly<NodeJS.ProcessEnv>,
+  { workerEnvironment, workFolders }: CommandSettings,
   context: ActionContext,
 ): Promise<AttemptResult | 'interrupted'> {
   const { log, run } = context;
   let scratch: string | undefined;
   try {
-    scratch = await mkdtemp(join(tmpdir(), 'orc-run-'));
+    scratch = await workFolders.create();
     const payloadFile = join(scratch, 'payload.json');
     const cwd = action.cwd ?? join(scratch, 'work');
     await writeFile(payloadFile, run.payload, { mode: 0o600 });
@@ -51,12 +57,17 @@ export async function runCommand(
     return { outcome: { status: 'failed', reason: 'not_started', message }, mayRetry: true };
   } finally {
     // A folder that cannot be removed changes nothing about how the command ended.
-    if (scratch !== undefined) await remove(scratch).catch((error) => log.note(String(error)));
+    if (scratch !== undefined) await removeFolder(scratch).catch((error) => log.note(String(error)));
   }
 }
 
-function remove(folder: string): Promise<void> {
-  return rm(folder, { recursive: true, force: true });
+/** The values of the variables that the automation gives to its command, not of those that every command gets. */
+export function secretsOfCommand(
+  { env, passEnv }: CommandAction,
+  workerEnvironment: Readonly<NodeJS.ProcessEnv>,
+): string[] {
+  const passed = passEnv.filter((name) => !INHERITED_VARIABLES.includes(name));
+  return [...Object.values(env), ...passed.map((name) => workerEnvironment[name] ?? '')];
 }
 
 /** Node's message names the program also when it is the working directory that is missing. */
@@ -94,6 +105,7 @@ async function execute(
   env: NodeJS.ProcessEnv,
   { run, log, timeoutMs, signal, lease, guard }: ActionContext,
 ): Promise<AttemptResult | 'interrupted'> {
+  await guard.ready;
   if (signal.aborted) return 'interrupted';
   const [program = '', ...args] = argv;
   const mark = markOf(run, guard.workerId);
@@ -114,22 +126,18 @@ async function execute(
     child.stdin.end(run.payload);
 
     const ending = new Ending(group, mark);
-    let hasTimedOut = false;
-    const timeout = setTimeout(() => {
-      hasTimedOut = true;
-      log.note(`The time limit of ${timeoutMs} ms is over: the command is told to end.`);
-      ending.begin(TERMINATION_GRACE_MS);
-    }, timeoutMs);
-    let isInterrupted = false;
+    let interruption: unknown;
     const interrupt = () => {
-      isInterrupted = !hasTimedOut;
-      ending.begin(signal.reason === LOCK_LOST ? LOST_GRACE_MS : TERMINATION_GRACE_MS);
+      interruption = signal.reason;
+      if (interruption === TIMED_OUT) {
+        log.note(`The time limit of ${timeoutMs} ms is over: the command is told to end.`);
+      }
+      ending.begin(interruption === LOCK_LOST ? LOST_GRACE_MS : TERMINATION_GRACE_MS);
     };
     signal.addEventListener('abort', interrupt, { once: true });
 
     const [exitCode, exitSignal] = await exited;
     // How it ended is settled here: what comes while its last output is waited for changes nothing.
-    clearTimeout(timeout);
     signal.removeEventListener('abort', interrupt);
     // What the command left running in its group ends with it, and lets go of the outputs.
     await ending.complete();
@@ -137,7 +145,9 @@ async function execute(
     await withDeadline(closed, OUTPUT_DRAIN_MS).catch(() => {});
     child.stdout.destroy();
     child.stderr.destroy();
-    return isInterrupted ? 'interrupted' : judge(exitCode, exitSignal, hasTimedOut ? timeoutMs : undefined);
+    const isTimedOut = interruption === TIMED_OUT;
+    if (interruption !== undefined && !isTimedOut) return 'interrupted';
+    return judge(exitCode, exitSignal, isTimedOut ? timeoutMs : undefined);
   } finally {
     guarded.end();
   }

@@ -1,4 +1,4 @@
-import type { IncomingMessage } from 'node:http';
+import type { ClientRequest, IncomingMessage } from 'node:http';
 import { request as requestByHttps } from 'node:https';
 import { urlToHttpOptions } from 'node:url';
 import { Webhook } from 'standardwebhooks';
@@ -7,7 +7,8 @@ import { withDeadline } from '../../core/deadline.ts';
 import { request as requestByHttp } from '../../core/node-http.ts';
 import type { AttemptResult } from '../../core/run.ts';
 import type { OutputLog } from '../output-log.ts';
-import type { ActionContext } from './action.ts';
+import { type ActionContext, TIMED_OUT } from './action.ts';
+import { DeniedAddressError, type ReceiverAddresses } from './receiver-addresses.ts';
 
 /** How much of a response's body is kept in the run's log, in bytes. */
 const RESPONSE_HEAD_BYTES = 4096;
@@ -15,8 +16,17 @@ const RESPONSE_HEAD_BYTES = 4096;
 /** How long that is waited for, in milliseconds. */
 const RESPONSE_HEAD_MS = 2000;
 
+const HUNG_UP = 'the connection was closed before an answer came';
+
 /** Statuses besides 5xx that another attempt may turn into success. */
 const RETRYABLE_STATUSES = new Set([408, 425, 429]);
+
+/** With what a URL is delivered to, besides what the automation says. */
+export interface Sender {
+  signingSecret: string;
+  addresses: ReceiverAddresses;
+  version: string;
+}
 
 /**
  * POSTs the payload, byte for byte, signed as Standard Webhooks describes (standardwebhooks.com): `webhook-id` is the
@@ -24,8 +34,7 @@ const RETRYABLE_STATUSES = new Set([408, 425, 429]);
  */
 export async function deliverToUrl(
   { url }: HttpAction,
-  signingSecret: string,
-  version: string,
+  { signingSecret, addresses, version }: Sender,
   { run, log, timeoutMs, signal }: ActionContext,
 ): Promise<AttemptResult | 'interrupted'> {
   if (signal.aborted) return 'interrupted';
@@ -43,40 +52,58 @@ export async function deliverToUrl(
     'webhook-signature': signature,
   };
   if (run.traceparent !== undefined) headers['traceparent'] = run.traceparent;
-  let isTimedOut = false;
-  let timer: NodeJS.Timeout | undefined;
   let abort: () => void = () => undefined;
   try {
-    const request = send({ method: 'POST', protocol, hostname, port, path, auth, headers });
+    addresses.check(hostname ?? '');
+    const { lookup } = addresses;
+    const request = send({ method: 'POST', protocol, hostname, port, path, auth, headers, lookup });
     // Node's own `signal` option does the same, and takes several times as long.
     abort = () => request.destroy();
     signal.addEventListener('abort', abort);
-    timer = setTimeout(() => {
-      isTimedOut = true;
-      request.destroy();
-    }, timeoutMs);
     request.end(run.payload);
-    const response = await new Promise<IncomingMessage>((resolve, reject) => {
-      request.once('response', resolve);
-      // Also hears what goes wrong after the response, which does not matter any more: the status decides.
-      request.on('error', reject);
-    });
-    await logResponse(response, log);
+    const response = await answerTo(request);
+    noteHead(response, log);
+    // What follows a 101 is no HTTP.
+    if (response.statusCode !== 101) await logBody(response, log);
+    response.destroy();
     return judge(response.statusCode ?? 0);
   } catch (error) {
-    if (signal.aborted) return 'interrupted';
-    if (isTimedOut) {
-      const message = `No answer came within ${timeoutMs} ms.`;
-      log.note(message);
-      return { outcome: { status: 'timed_out', reason: 'timeout', message }, mayRetry: true };
-    }
-    const message = `The request failed: ${describe(error)}.`;
-    log.note(message);
-    return { outcome: { status: 'failed', reason: 'network_error', message }, mayRetry: true };
+    const result = resultOf(error, signal, timeoutMs);
+    if (result !== 'interrupted') log.note(result.outcome.message);
+    return result;
   } finally {
-    clearTimeout(timer);
     signal.removeEventListener('abort', abort);
   }
+}
+
+/** The head of the receiver's final answer. Rejects when the connection ends without one. */
+function answerTo(request: ClientRequest): Promise<IncomingMessage> {
+  return new Promise((resolve, reject) => {
+    request.once('response', resolve);
+    // Were nobody to listen to this, all that Node tells of a 101 is that the connection is closed.
+    request.once('upgrade', (response, socket) => {
+      socket.destroy();
+      resolve(response);
+    });
+    // Also hears what goes wrong after the response, which does not matter any more: the status decides.
+    request.on('error', reject);
+    request.once('close', () => reject(new Error(HUNG_UP)));
+  });
+}
+
+/** Why there is no answer, as the result of the attempt. */
+function resultOf(error: unknown, { aborted, reason }: AbortSignal, timeoutMs: number) {
+  if (aborted && reason !== TIMED_OUT) return 'interrupted';
+  if (aborted) {
+    const message = `No answer came within ${timeoutMs} ms.`;
+    return { outcome: { status: 'timed_out', reason: 'timeout', message }, mayRetry: true } as const;
+  }
+  if (error instanceof DeniedAddressError) {
+    const message = `Nothing was sent: ${error.message}, to which nothing is delivered.`;
+    return { outcome: { status: 'failed', reason: 'not_started', message }, mayRetry: false } as const;
+  }
+  const message = `The request failed: ${describe(error)}.`;
+  return { outcome: { status: 'failed', reason: 'network_error', message }, mayRetry: true } as const;
 }
 
 function judge(httpStatus: number): AttemptResult {
@@ -85,20 +112,27 @@ function judge(httpStatus: number): AttemptResult {
     const message = `The receiver answered ${httpStatus}.`;
     return { outcome: { status: 'succeeded', reason, message, httpStatus }, mayRetry: false };
   }
-  const isRedirect = httpStatus >= 300 && httpStatus < 400;
-  const message = `The receiver answered ${httpStatus}${isRedirect ? '; redirects are not followed' : ''}.`;
+  const message = `The receiver answered ${httpStatus}${explain(httpStatus)}.`;
   const mayRetry = httpStatus >= 500 || RETRYABLE_STATUSES.has(httpStatus);
   return { outcome: { status: 'failed', reason, message, httpStatus }, mayRetry };
 }
 
-/** Notes the status, the headers and the beginning of the body, which is not waited for longer than it is worth. */
-async function logResponse(response: IncomingMessage, log: OutputLog): Promise<void> {
-  const { statusCode, statusMessage, rawHeaders } = response;
+function explain(httpStatus: number): string {
+  if (httpStatus < 200) return '; other protocols than HTTP are not spoken';
+  return httpStatus >= 300 && httpStatus < 400 ? '; redirects are not followed' : '';
+}
+
+/** Notes the status and the headers. */
+function noteHead({ statusCode, statusMessage, rawHeaders }: IncomingMessage, log: OutputLog): void {
   let head = `HTTP ${statusCode} ${statusMessage}`.trimEnd();
   for (let index = 0; index + 1 < rawHeaders.length; index += 2) {
     head += `\n${rawHeaders[index]}: ${rawHeaders[index + 1]}`;
   }
   log.note(head);
+}
+
+/** Logs the beginning of the body, which is not waited for longer than it is worth. */
+async function logBody(response: IncomingMessage, log: OutputLog): Promise<void> {
   let missing = RESPONSE_HEAD_BYTES;
   const read = new Promise<void>((resolve) => {
     response.on('data', (chunk: Buffer) => {
@@ -108,13 +142,26 @@ async function logResponse(response: IncomingMessage, log: OutputLog): Promise<v
     });
     response.on('end', resolve);
     response.on('error', () => resolve());
+    response.on('close', resolve);
   });
   await withDeadline(read, RESPONSE_HEAD_MS).catch(() => undefined);
-  response.destroy();
+}
+
+/**
+ * The key of the signing secret, which is known with and without the prefix that says what it is, and the values in the
+ * URL's query, as they are and as they stand there.
+ */
+export function secretsOfDelivery({ url }: HttpAction, signingSecret: string): string[] {
+  if (!URL.canParse(url)) return [];
+  const { search, searchParams } = new URL(url);
+  const encoded = search.split('&').map((pair) => pair.slice(pair.indexOf('=') + 1));
+  return [signingSecret.replace(/^whsec_/, ''), ...encoded, ...searchParams.values()];
 }
 
 /** Some errors of the network have no message of their own, only a code. */
 function describe(error: unknown): string {
   if (!(error instanceof Error)) return String(error);
+  // What Node says is "socket hang up".
+  if ((error as NodeJS.ErrnoException).code === 'ECONNRESET' && !('syscall' in error)) return HUNG_UP;
   return error.message || (error as NodeJS.ErrnoException).code || error.name;
 }

@@ -1,0 +1,45 @@
+import type { AttemptResult } from '../core/run.ts';
+import { TIMED_OUT } from './actions/action.ts';
+
+/**
+ * How long an action may take to end what it started, in milliseconds: a little more than a command needs that has to be
+ * killed, and less than the worker waits at its own end. After that its attempt settles without it.
+ */
+const ENDING_MS = 6500;
+
+/**
+ * Lets an action act until it is done, its time limit is over, or the attempt must end early. All action types go this
+ * way, so that an attempt settles whatever its action waits for, even if the action ignores its signal.
+ *
+ * @param signal aborted when the attempt must end early; its reason is handed on, unless the time limit came first
+ */
+export async function settleAttempt(
+  act: (signal: AbortSignal) => Promise<AttemptResult | 'interrupted'>,
+  timeoutMs: number,
+  signal: AbortSignal,
+): Promise<AttemptResult | 'interrupted'> {
+  const ending = new AbortController();
+  const interrupt = () => ending.abort(signal.reason);
+  const timeLimit = setTimeout(() => ending.abort(TIMED_OUT), timeoutMs);
+  let givingUp: NodeJS.Timeout | undefined;
+  const givenUp = new Promise<'interrupted'>((resolve) => {
+    ending.signal.addEventListener('abort', () => {
+      givingUp = setTimeout(resolve, ENDING_MS, 'interrupted');
+    });
+  });
+  signal.addEventListener('abort', interrupt);
+  if (signal.aborted) interrupt();
+  try {
+    const result = await Promise.race([act(ending.signal), givenUp]);
+    const isTimedOut = result === 'interrupted' && ending.signal.reason === TIMED_OUT;
+    return isTimedOut ? timedOut(`The attempt took longer than ${timeoutMs} ms and was ended.`) : result;
+  } finally {
+    clearTimeout(timeLimit);
+    clearTimeout(givingUp);
+    signal.removeEventListener('abort', interrupt);
+  }
+}
+
+function timedOut(message: string): AttemptResult {
+  return { outcome: { status: 'timed_out', reason: 'timeout', message }, mayRetry: true };
+}

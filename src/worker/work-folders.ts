@@ -1,0 +1,105 @@
+import { once } from 'node:events';
+import { lstat, mkdtemp, readdir } from 'node:fs/promises';
+import { connect, createServer, type Server } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { removeFolder } from './remove-folder.ts';
+
+/** The names of workers' folders begin with this. Each holds one folder for each attempt that goes on. */
+const WORKER_PREFIX = 'orc-worker-';
+const ATTEMPT_PREFIX = 'run-';
+
+/** A socket in a worker's folder, which accepts connections while the worker lives. */
+const LIFE_SIGN = 'alive';
+
+/** Earlier versions gave each attempt a folder whose name began with this, and nothing that tells who made it. */
+const FORMER_PREFIX = 'orc-run-';
+/** No attempt takes longer than a week, so that a folder that old is not needed any more; in milliseconds. */
+const FORMER_MS = 8 * 86_400_000;
+
+/** Where this worker's attempts have their payloads and working directories; nobody but its user can look into them. */
+export interface WorkFolders {
+  /** Makes a folder for one attempt. */
+  create(): Promise<string>;
+  /** Removes what is left. Idempotent. */
+  close(): Promise<void>;
+}
+
+/**
+ * Nothing is made before the first attempt needs it.
+ *
+ * @param removeAtEnd is told of a folder that is to be removed when this process has died
+ */
+export function openWorkFolders(removeAtEnd: (folder: string) => void): WorkFolders {
+  let opened: Promise<{ folder: string; server: Server }> | undefined;
+  const open = async () => {
+    const folder = await mkdtemp(join(tmpdir(), WORKER_PREFIX));
+    removeAtEnd(folder);
+    const server = createServer((socket) => socket.destroy()).unref();
+    // Where the path is too long for a socket, nobody else removes the folder. A worker without file descriptors goes on.
+    server.on('error', () => undefined).listen(join(folder, LIFE_SIGN));
+    await once(server, 'listening').catch(() => undefined);
+    return { folder, server };
+  };
+  /** @returns undefined when the worker's folder is gone */
+  const create = async () => {
+    opened ??= open();
+    const current = opened;
+    const { folder, server } = await current.catch((error) => {
+      opened = undefined;
+      throw error;
+    });
+    return mkdtemp(join(folder, ATTEMPT_PREFIX)).catch((error: NodeJS.ErrnoException) => {
+      if (error.code !== 'ENOENT') throw error;
+      if (opened === current) opened = undefined;
+      server.close();
+      return undefined;
+    });
+  };
+  return {
+    // What tidies up the machine's temporary folder may take a worker's folder that was not used for days.
+    create: async () =>
+      (await create()) ?? (await create()) ?? Promise.reject(new Error('it is removed again and again')),
+    close: async () => {
+      const { folder, server } = (await opened?.catch(() => undefined)) ?? {};
+      server?.close();
+      if (folder !== undefined) await removeFolder(folder).catch(() => undefined);
+    },
+  };
+}
+
+/**
+ * Removes what dead workers of this user have left in the temporary folder.
+ *
+ * @param report is told what could not be removed
+ */
+export async function sweepWorkFolders(report: (error: Error) => void): Promise<void> {
+  const parent = tmpdir();
+  for (const entry of await readdir(parent, { withFileTypes: true })) {
+    const folder = join(parent, entry.name);
+    if (entry.isDirectory() && (await isLeftOver(entry.name, folder))) {
+      await removeFolder(folder).catch(report);
+    }
+  }
+}
+
+async function isLeftOver(name: string, folder: string): Promise<boolean> {
+  if (!name.startsWith(WORKER_PREFIX) && !name.startsWith(FORMER_PREFIX)) return false;
+  const found = await lstat(folder).catch(() => undefined);
+  if (!found?.isDirectory() || found.uid !== process.getuid?.()) return false;
+  if (name.startsWith(FORMER_PREFIX)) return Date.now() - found.mtimeMs > FORMER_MS;
+  return isRefused(join(folder, LIFE_SIGN));
+}
+
+/** A socket that is not there may be about to be made; its folder is empty then. */
+async function isRefused(socketPath: string): Promise<boolean> {
+  const socket = connect(socketPath);
+  try {
+    await once(socket, 'connect');
+    return false;
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code === 'ECONNREFUSED';
+  } finally {
+    socket.destroy();
+  }
+}
