@@ -1,6 +1,8 @@
 import { Command } from 'commander';
+import { SLOTS_HELD_MS, slotsHeldSince } from '../core/slots.ts';
 import type { QueueOverview } from '../store/runs.ts';
 import type { Store } from '../store/store.ts';
+import type { AliveWorkers } from '../store/workers.ts';
 import { type CommandContext, withStore } from './context.ts';
 import { formatDuration } from './durations.ts';
 import { helpText } from './help-text.ts';
@@ -9,23 +11,47 @@ import { pairs, table } from './output.ts';
 /** Runs and automations in progress that are shown at most, so that it stays one screen. */
 const MAX_ROWS = 10;
 
+/** Automations that are named at most as those whose runs hold all slots. */
+const MAX_HOLDERS = 3;
+
 /** How things stand: what waits, what executes, who is there to do it. */
-export interface Overview extends QueueOverview {
-  workersAlive: number;
+export interface Overview extends QueueOverview, AliveWorkers {
+  /** Since when the same runs have held every slot of every worker; absent when one is free. */
+  slotsHeldSince?: Date;
 }
 
 export async function overviewOf(store: Store): Promise<Overview> {
-  const [overview, { workersAlive }] = await Promise.all([store.runs.overview(), store.workers.probe()]);
-  return { ...overview, workersAlive };
+  const [overview, workers] = await Promise.all([store.runs.overview(), store.workers.alive()]);
+  const startTimes = overview.running.flatMap(({ startedAt }) => startedAt ?? []);
+  const heldSince = slotsHeldSince(startTimes, workers.slots);
+  return { ...overview, ...workers, ...(heldSince && { slotsHeldSince: heldSince }) };
+}
+
+/** Where all slots are held for long: for how long, and by which runs. Undefined where they are not. */
+export function describeHeldSlots({ slots, slotsHeldSince: since, running }: Overview): string | undefined {
+  const [longest] = running;
+  if (!since || !longest || Date.now() - since.getTime() < SLOTS_HELD_MS) return undefined;
+  const holders = new Map<string, number>();
+  for (const { automation } of running) holders.set(automation, (holders.get(automation) ?? 0) + 1);
+  const most = [...holders].sort(([, left], [, right]) => right - left).slice(0, MAX_HOLDERS);
+  const names = most.map(([automation, runs]) => `${runs} by ${automation}`).join(', ');
+  return `all ${slots} are held for ${ageOf(since)}: ${names}; longest by ${longest.id}`;
+}
+
+/** What frees a slot, or adds some. */
+export function cureForHeldSlots({ running }: Overview): string {
+  return `orc runs cancel ${running[0]?.id}, or another worker: orc worker`;
 }
 
 /** One line, with what is wrong named first. */
-export function summarise({ queued, retrying, running, oldestQueued, workersAlive }: Overview): string {
+export function summarise(overview: Overview): string {
+  const { queued, retrying, running, oldestQueued, workersAlive } = overview;
   const age = oldestQueued ? `, the oldest for ${ageOf(oldestQueued.acceptedAt)}` : '';
   return [
     workersAlive === 0 ? 'NO WORKER IS ALIVE' : `${count(workersAlive, 'worker')} alive`,
     `${queued} queued${age}`,
     `${running.length} running`,
+    ...(describeHeldSlots(overview) === undefined ? [] : ['ALL SLOTS ARE HELD: orc status']),
     ...(retrying > 0 ? [`${retrying} retrying`] : []),
   ].join(' · ');
 }
@@ -50,6 +76,7 @@ export function statusCommand(context: CommandContext): Command {
       }));
       if (json) return output.json({ ...overview, automations });
       const { workersAlive, queued, retrying, running, oldestQueued } = overview;
+      const heldSlots = describeHeldSlots(overview);
       const facts = pairs([
         [
           'workers',
@@ -57,6 +84,7 @@ export function statusCommand(context: CommandContext): Command {
             ? output.style('red', 'none is alive; start one: orc worker')
             : `${workersAlive} alive`,
         ],
+        ['slots', heldSlots && output.style('red', `${heldSlots}; ${cureForHeldSlots(overview)}`)],
         [
           'queued',
           `${queued}${oldestQueued ? `, the oldest for ${ageOf(oldestQueued.acceptedAt)}: ${oldestQueued.id} of ${oldestQueued.automation}` : ''}`,

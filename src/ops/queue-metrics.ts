@@ -1,5 +1,6 @@
 import { Gauge, Registry } from 'prom-client';
 import { withDeadline } from '../core/deadline.ts';
+import { slotsHeldSince } from '../core/slots.ts';
 import type { Store } from '../store/store.ts';
 
 /** Redis' time for one scrape, in milliseconds. Prometheus itself waits for ten seconds. */
@@ -12,6 +13,7 @@ export class QueueMetrics {
   readonly #known = new Registry();
   readonly #redisUp: Gauge;
   readonly #workersAlive: Gauge;
+  readonly #slotsHeld: Gauge;
   readonly #queued: Gauge;
   readonly #retrying: Gauge;
   readonly #oldestAge: Gauge;
@@ -24,6 +26,11 @@ export class QueueMetrics {
       new Gauge({ name, help, registers: [registry] });
     this.#redisUp = gauge(this.#up, 'orc_redis_up', 'Whether Redis has answered this process in time.');
     this.#workersAlive = gauge(this.#known, 'orc_workers_alive', 'Workers that are alive.');
+    this.#slotsHeld = gauge(
+      this.#known,
+      'orc_slots_held_seconds',
+      'Time for which the same runs have held every slot of every worker, so that no other starts, or 0.',
+    );
     this.#queued = gauge(this.#known, 'orc_queued_runs', 'Runs that have not started.');
     this.#retrying = gauge(this.#known, 'orc_retrying_runs', 'Runs between two attempts.');
     this.#oldestAge = gauge(
@@ -53,12 +60,11 @@ export class QueueMetrics {
 
   async #ask(): Promise<string> {
     const { runs, workers } = this.#store;
-    const [workersAlive, { queued, retrying, oldestQueuedAt }, jobCounts] = await Promise.all([
-      workers.countAlive(),
-      runs.depth(),
-      runs.jobCounts(),
-    ]);
+    const [{ workersAlive, slots }, { queued, retrying, oldestQueuedAt }, jobCounts, startTimes] =
+      await Promise.all([workers.alive(), runs.depth(), runs.jobCounts(), runs.startTimes()]);
     this.#workersAlive.set(workersAlive);
+    const heldSince = slotsHeldSince(startTimes, slots);
+    this.#slotsHeld.set(heldSince ? Math.max(0, Date.now() - heldSince.getTime()) / 1000 : 0);
     this.#queued.set(queued);
     this.#retrying.set(retrying);
     this.#oldestAge.set(oldestQueuedAt ? Math.max(0, Date.now() - oldestQueuedAt.getTime()) / 1000 : 0);

@@ -36,6 +36,8 @@ export interface Keys {
   packedLog: string;
   /** Sorted set of workers by the time of their last sign of life, in seconds since the epoch. */
   workers: string;
+  /** Hash of how many runs each of them executes at the same time. */
+  workerSlots: string;
   /** Written to prove that Redis takes writes. */
   writeProbe: string;
 }
@@ -62,6 +64,7 @@ export function createKeys(prefix: string): Keys {
     runLog: (runId) => `${root}:log:${runId}`,
     packedLog: `${root}:packed-log`,
     workers: `${root}:workers`,
+    workerSlots: `${root}:worker-slots`,
     writeProbe: `${root}:write-probe`,
   };
 }

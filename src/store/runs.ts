@@ -277,6 +277,14 @@ export class RunQueue {
     return { queued, retrying, running, ...(oldestQueued && { oldestQueued }) };
   }
 
+  /** When the latest attempt at each run that executes began, without reading more of it. */
+  async startTimes(): Promise<Date[]> {
+    const queue = await this.#queue.open();
+    const activeIds = await this.#redis.lrange(queue.toKey('active'), 0, -1);
+    const times = await Promise.all(activeIds.map((id) => this.#redis.hget(queue.toKey(id), 'processedOn')));
+    return times.flatMap((time) => (time ? [new Date(Number(time))] : []));
+  }
+
   /** What waits, without reading any run. */
   async depth(): Promise<QueueDepth> {
     const queue = await this.#queue.open();

@@ -9,14 +9,36 @@ export const ALIVE_SECONDS = 7;
 
 /** Redis' own clock is used throughout, so that the machines' clocks need not agree. */
 const SCRIPTS = {
-  beat: `redis.call('ZADD', KEYS[1], redis.call('TIME')[1], ARGV[1])`,
+  /** Also forgets the slots of workers that are forgotten. */
+  beat: `
+    redis.call('ZADD', KEYS[1], redis.call('TIME')[1], ARGV[1])
+    if ARGV[2] ~= '' then redis.call('HSET', KEYS[2], ARGV[1], ARGV[2]) end
+    if redis.call('HLEN', KEYS[2]) <= redis.call('ZCARD', KEYS[1]) then return end
+    for _, id in ipairs(redis.call('HKEYS', KEYS[2])) do
+      if not redis.call('ZSCORE', KEYS[1], id) then redis.call('HDEL', KEYS[2], id) end
+    end`,
   probe: `
     local now = tonumber(redis.call('TIME')[1])
     redis.call('SET', KEYS[2], now)
     redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now - ${ALIVE_SECONDS})
     return redis.call('ZCARD', KEYS[1])`,
-  countAlive: `return redis.call('ZCOUNT', KEYS[1], '(' .. redis.call('TIME')[1] - ${ALIVE_SECONDS}, '+inf')`,
+  alive: `
+    local ids = redis.call('ZRANGEBYSCORE', KEYS[1], '(' .. redis.call('TIME')[1] - ${ALIVE_SECONDS}, '+inf')
+    local slots = 0
+    for _, id in ipairs(ids) do
+      local own = redis.call('HGET', KEYS[2], id)
+      if not own then return { #ids } end
+      slots = slots + own
+    end
+    return { #ids, slots }`,
 } as const;
+
+/** The workers alive, together. */
+export interface AliveWorkers {
+  workersAlive: number;
+  /** How many runs they can execute at the same time; absent while one of them does not say. */
+  slots?: number;
+}
 
 /** Which workers are alive, as they say themselves. */
 export class WorkerRegistry {
@@ -28,17 +50,23 @@ export class WorkerRegistry {
     this.#keys = keys;
   }
 
-  async beat(workerId: string): Promise<void> {
-    await this.#redis.eval(SCRIPTS.beat, 1, this.#keys.workers, workerId);
+  /** @param slots how many runs the worker executes at the same time; those of earlier versions do not say */
+  async beat(workerId: string, slots?: number): Promise<void> {
+    const { workers, workerSlots } = this.#keys;
+    await this.#redis.eval(SCRIPTS.beat, 2, workers, workerSlots, workerId, slots ?? '');
   }
 
   async leave(workerId: string): Promise<void> {
     await this.#redis.zrem(this.#keys.workers, workerId);
+    await this.#redis.hdel(this.#keys.workerSlots, workerId);
   }
 
   /** Counts the workers alive, and writes nothing. */
-  async countAlive(): Promise<number> {
-    return Number(await this.#redis.eval(SCRIPTS.countAlive, 1, this.#keys.workers));
+  async alive(): Promise<AliveWorkers> {
+    const { workers, workerSlots } = this.#keys;
+    const counts = (await this.#redis.eval(SCRIPTS.alive, 2, workers, workerSlots)) as number[];
+    const [workersAlive = 0, slots] = counts;
+    return { workersAlive, ...(slots !== undefined && { slots }) };
   }
 
   /**

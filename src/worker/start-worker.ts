@@ -97,7 +97,7 @@ export function startWorker(
   let isReady = false;
   let beatAt = 0;
   const beat = async () => {
-    await side.workers.beat(id).then(
+    await side.workers.beat(id, config.WORKER_CONCURRENCY).then(
       () => {
         beatAt = Date.now();
       },

@@ -36,6 +36,43 @@ test('status says on one screen what waits, what executes and when each automati
   await worker.stop();
 });
 
+test('where the same runs hold all slots of all workers for long, status, doctor and metrics say so', async () => {
+  const store = openTestStore();
+  const env = { ...store.env, WORKER_CONCURRENCY: '1', OPS_PORT: '0' };
+  const worker = await startWorkerProcess(env);
+  const opsUrl = (await worker.record(({ msg }) => msg === 'ops listens'))['url'];
+  const heldSeconds = async () => {
+    const metrics = await (await fetch(`${opsUrl}/metrics`)).text();
+    return Number(/^orc_slots_held_seconds (\S+)$/m.exec(metrics)?.[1]);
+  };
+  expect(await heldSeconds()).toBe(0);
+  const [holder = ''] = await acceptRuns(store, 'hook', { action: waitFor(folder('held')) });
+  await eventually(async () => (await store.runs.get(holder))?.status).toBe('running');
+  const slotsLine = async () => /^slots .*$/m.exec((await runOrc(['status'], { env })).stdout)?.[0];
+  expect(await slotsLine()).toBeUndefined();
+
+  // What two minutes would do.
+  await store.redis.hset(`${store.keys.queuePrefix}:runs:${holder}`, 'processedOn', Date.now() - 120_000);
+  const cure = `orc runs cancel ${holder}, or another worker: orc worker`;
+  expect(await slotsLine()).toMatch(
+    new RegExp(`^slots +all 1 are held for 2 min.*: 1 by hook; longest by ${holder}; ${cure}$`),
+  );
+  expect(await heldSeconds()).toBeGreaterThan(100);
+  const { stdout } = await runOrc(['doctor', '--json'], { env });
+  expect(JSON.parse(stdout)).toContainEqual({
+    check: 'slots',
+    state: 'warning',
+    message: expect.stringMatching(/^all 1 are held for 2 min.*; no other run starts$/),
+    cure,
+  });
+  const { stderr } = await runOrc(['runs', 'list'], { env });
+  expect(stderr).toContain('ALL SLOTS ARE HELD: orc status');
+  writeFileSync(folder('held'), '');
+  await eventually(heldSeconds).toBe(0);
+  expect(await slotsLine()).toBeUndefined();
+  await worker.stop();
+});
+
 test('status of an installation without anything is short', async () => {
   const store = openTestStore();
   const { code, stdout } = await runOrc(['status'], { env: store.env });

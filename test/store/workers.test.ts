@@ -31,6 +31,28 @@ test('a worker that has been silent for long is not counted, until it gives a si
   expect(await workers.probe()).toEqual({ workersAlive: 2 });
 });
 
+test('the slots of the workers alive are added up, and are unknown while one does not say how many it has', async () => {
+  expect(await workers.alive()).toEqual({ workersAlive: 0, slots: 0 });
+  await workers.beat('one', 10);
+  await workers.beat('two', 5);
+  expect(await workers.alive()).toEqual({ workersAlive: 2, slots: 15 });
+  await workers.beat('of an earlier version');
+  expect(await workers.alive()).toEqual({ workersAlive: 3 });
+  await workers.leave('of an earlier version');
+  const [now] = await redis.time();
+  await redis.zadd(keys.workers, Number(now) - 60, 'one');
+  expect(await workers.alive()).toEqual({ workersAlive: 1, slots: 5 });
+});
+
+test('the slots of a dead worker are forgotten with it', async () => {
+  for (const id of ['dead', 'alive']) await workers.beat(id, 10);
+  await redis.zrem(keys.workers, 'dead');
+  await workers.beat('alive', 10);
+  expect(await redis.hkeys(keys.workerSlots)).toEqual(['alive']);
+  await workers.leave('alive');
+  expect(await redis.exists(keys.workerSlots)).toBe(0);
+});
+
 test.each([
   ['has too few replicas', 'min-replicas-to-write', 'NOREPLICAS'],
   ['is out of memory', 'maxmemory', 'OOM'],

@@ -3,7 +3,7 @@ import type { Run } from '../../core/run.ts';
 import type { QueueOverview } from '../../store/runs.ts';
 import type { Store } from '../../store/store.ts';
 import { formatDuration } from '../durations.ts';
-import { overviewOf } from '../status.ts';
+import { cureForHeldSlots, describeHeldSlots, type Overview, overviewOf } from '../status.ts';
 import { type Finding, ok, problem, warning } from './finding.ts';
 
 /** An idle worker takes a run at once; one that waits for this long, in milliseconds, is stuck. */
@@ -32,6 +32,7 @@ export async function checkRuns(store: Store, config: Config): Promise<Finding[]
     workersAlive > 0
       ? ok('workers', `${workersAlive} alive`)
       : problem('workers', 'none is alive: what is accepted waits', 'orc worker'),
+    checkSlots(overview),
     isPaused
       ? problem(
           'queue',
@@ -43,6 +44,13 @@ export async function checkRuns(store: Store, config: Config): Promise<Finding[]
     checkAbandoned(abandoned, workersAlive),
     checkOverdue(overdue),
   ];
+}
+
+function checkSlots(overview: Overview): Finding {
+  const { running, slots = 'an unknown number of' } = overview;
+  const heldSlots = describeHeldSlots(overview);
+  if (heldSlots === undefined) return ok('slots', `${running.length} of ${slots} held by runs`);
+  return warning('slots', `${heldSlots}; no other run starts`, cureForHeldSlots(overview));
 }
 
 async function checkQueue(
