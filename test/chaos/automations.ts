@@ -1,7 +1,7 @@
 import type { Action } from '../../src/core/automation.ts';
 import type { Store } from '../../src/store/store.ts';
 import type { ChaosAutomation } from './history.ts';
-import { FLAKY, type Receiver } from './receiver.ts';
+import { FLAKY, HOSTILE, type Receiver } from './receiver.ts';
 
 /** Triggered by scenarios only: its first attempt outlives the lock of a dead worker, the others are short. */
 export const LONG = 'long-lane-command';
@@ -22,6 +22,7 @@ interface Kind extends Omit<ChaosAutomation, 'slug' | 'isExclusive'> {
   weight: number;
   attempts?: number;
   concurrency?: number;
+  timeoutMs?: number;
   ticks?: number;
 }
 
@@ -50,6 +51,14 @@ const KINDS: Record<string, Kind> = {
     concurrency: 1,
     ticks: LONG_TICKS,
   },
+  [HOSTILE]: {
+    weight: 0,
+    action: 'http',
+    onWorkerLoss: 'rerun',
+    executions: 1,
+    timeoutMs: 1500,
+    failures: ['http_status', 'network_error', 'timeout'],
+  },
 };
 
 export interface TriggeredAutomation extends ChaosAutomation {
@@ -69,7 +78,8 @@ export async function createAutomations(
 ): Promise<Map<string, TriggeredAutomation>> {
   const automations = new Map<string, TriggeredAutomation>();
   for (const [slug, kind] of Object.entries(KINDS)) {
-    const { weight, attempts = 1, concurrency, ticks = 0, action, onWorkerLoss, executions } = kind;
+    const { weight, attempts = 1, concurrency, timeoutMs, ticks = 0, ...judged } = kind;
+    const { action, onWorkerLoss } = judged;
     const command: Action = {
       type: 'command',
       argv: ['/bin/sh', '-c', SCRIPT],
@@ -84,11 +94,12 @@ export async function createAutomations(
       attempts,
       onWorkerLoss,
       ...(concurrency !== undefined && { concurrency }),
+      ...(timeoutMs !== undefined && { timeoutMs }),
     });
     if (created.status === 'exists') throw new Error(`${slug} exists`);
     const isExclusive = concurrency === 1;
     const { apiKey } = created;
-    automations.set(slug, { slug, weight, apiKey, action, onWorkerLoss, executions, isExclusive });
+    automations.set(slug, { ...judged, slug, weight, apiKey, isExclusive });
   }
   return automations;
 }

@@ -4,6 +4,7 @@ import { LONG } from './automations.ts';
 import type { Chance } from './chance.ts';
 import type { Fault, FaultKind, Work } from './history.ts';
 import type { Part } from './part.ts';
+import { HOSTILE } from './receiver.ts';
 import type { Stage } from './stage.ts';
 
 /** What orc promises about health when Redis takes no more writes, and when it does again, in milliseconds. */
@@ -17,6 +18,9 @@ const PAST_LOCK_MS = [42_000, 46_000] as const;
 const ENQUEUES = 'requestId';
 /** Part of every command of a worker that takes a run or says how one ended. */
 const ANY_COMMAND = '$';
+
+/** More than the slots of all workers. */
+const HOSTILE_RUNS = 40;
 
 const LONG_START_MS = 8000;
 const DROP_WAIT_MS = 1500;
@@ -117,6 +121,14 @@ export class Faults {
     const { workers } = this.#stage;
     const victims = this.#chance.is(0.2) ? workers : [this.#chance.pick(workers)];
     await Promise.all(victims.map((part) => this.#kill('worker killed', part, 'executing')));
+  }
+
+  /** Delivers to receivers that get HTTP wrong, more at the same time than all workers have slots. */
+  async meetHostileReceivers(): Promise<void> {
+    const { clients } = this.#stage;
+    const end = this.#begin('receivers hostile', [], ['executing']);
+    await Promise.all(Array.from({ length: HOSTILE_RUNS }, () => clients.trigger(HOSTILE)));
+    end();
   }
 
   /** Kills the worker whose command takes longer than its lock will live, if there is one. */

@@ -1,5 +1,5 @@
 import type { OnWorkerLoss } from '../../src/core/automation.ts';
-import type { Run, RunStatus } from '../../src/core/run.ts';
+import type { Run, RunEndReason, RunStatus } from '../../src/core/run.ts';
 import { acceptedAtOf } from '../../src/store/run-id.ts';
 
 /** All times in here are milliseconds since the epoch. */
@@ -47,6 +47,8 @@ export interface ChaosAutomation {
   action: 'http' | 'command';
   /** Executions that a run has when no worker dies. */
   executions: number;
+  /** How its runs may fail; none of the others' does. */
+  failures?: readonly RunEndReason[];
   /** Whether no two of its runs may execute at the same time. */
   isExclusive: boolean;
 }
@@ -82,6 +84,7 @@ export const FAULT_KINDS = [
   'worker frozen',
   'connections cut',
   'reply dropped',
+  'receivers hostile',
 ] as const;
 export type FaultKind = (typeof FAULT_KINDS)[number];
 

@@ -1,12 +1,35 @@
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import type { AddressInfo, Socket } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Chance } from './chance.ts';
 import type { History, Mark } from './history.ts';
 
 /** The first delivery of each run to this path is answered 500. */
 export const FLAKY = 'flaky';
+
+/** Deliveries to this path are answered in all the ways in which HTTP can be got wrong. */
+export const HOSTILE = 'hostile';
+
+const UPGRADE = 'HTTP/1.1 101 Switching Protocols\r\nUpgrade: other\r\nConnection: Upgrade\r\n\r\n';
+
+/** Each leaves the connection as it is unless it says otherwise. */
+const HOSTILE_ANSWERS: readonly ((socket: Socket) => void)[] = [
+  (socket) => socket.write(UPGRADE),
+  (socket) => socket.end(UPGRADE),
+  () => undefined,
+  (socket) => socket.end(),
+  (socket) => socket.end('HTTP/1.1 20'),
+  (socket) => void socket.resetAndDestroy(),
+  (socket) => repeat(socket, '', 'HTTP/1.1 103 Early Hints\r\n\r\n'),
+  (socket) => repeat(socket, 'HTTP/1.1 200 OK\r\n', 'x: y\r\n'),
+  (socket) => repeat(socket, 'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n', '1\r\nx\r\n'),
+  (socket) => socket.write('HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nx'),
+  (socket) => socket.write('SSH-2.0-server\r\n'),
+];
+
+/** Between two pieces of an answer that does not end, in milliseconds. */
+const PIECE_MS = 20;
 
 /** A delivery is answered after up to this long, in milliseconds. */
 const LONGEST_ANSWER_MS = 40;
@@ -64,6 +87,10 @@ export class Receiver {
     if (!isComplete) return;
     start.payload = Buffer.concat(chunks).toString();
     await sleep(this.#chance.between(0, LONGEST_ANSWER_MS));
+    if (slug === HOSTILE) {
+      request.socket.once('close', end);
+      return this.#chance.pick(HOSTILE_ANSWERS)(request.socket);
+    }
     // Before the answer is on its way, so that what follows it is noted after this.
     end();
     response.writeHead(this.#isToFail(slug, runId) ? 500 : 204).end();
@@ -74,4 +101,10 @@ export class Receiver {
     this.#failedOnce.add(runId);
     return true;
   }
+}
+
+function repeat(socket: Socket, first: string, more: string): void {
+  socket.write(first);
+  const timer = setInterval(() => socket.write(more), PIECE_MS);
+  socket.once('close', () => clearInterval(timer));
 }

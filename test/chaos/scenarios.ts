@@ -27,10 +27,22 @@ export const SCENARIOS: readonly Scenario[] = [
     pauseMs: [50, 1500],
     fault: (faults, chance) => {
       const kinds = ['killRedis', 'freezeRedis', 'fillRedis', 'killApi', 'killWorker'] as const;
-      const more = ['cutConnections', 'dropApiReply', 'dropWorkerReply', 'freezeWorker'] as const;
+      const more = [
+        'cutConnections',
+        'dropApiReply',
+        'dropWorkerReply',
+        'freezeWorker',
+        'meetHostileReceivers',
+      ] as const;
       return faults[chance.pick([...kinds, ...more])]();
     },
     isSlow: true,
+  },
+  {
+    name: 'receivers hostile',
+    pauseMs: [500, 2500],
+    fault: (faults) => faults.meetHostileReceivers(),
+    isSlow: false,
   },
   {
     name: 'replies dropped',

@@ -168,6 +168,13 @@ test('a run whose work never fails, but that ended otherwise, is found', () => {
   expect(kinds()).toEqual(['wrong outcome']);
 });
 
+test('a run that ends in one of the ways in which its automation may fail is in order', () => {
+  const { store, request, kinds } = evidence({ failures: ['timeout'] });
+  const outcome = { status: 'timed_out', reason: 'timeout', message: 'No answer came.' } as const;
+  store('run_1', request.id, { status: 'timed_out', outcome });
+  expect(kinds()).toEqual([]);
+});
+
 test('a payload that is not the one that was sent is found', () => {
   const { mark, kinds } = evidence({ executions: 2 });
   mark('run_1', 'delivery 2', 'start', '{}');

@@ -200,6 +200,7 @@ function judgeOutcome(
     return [{ kind: 'never executed', message: 'it succeeded, and was never executed', runId }];
   }
   if (!isTerminal(status)) return [];
+  if (outcome && automation?.failures?.includes(outcome.reason)) return [];
   // A run that must not be repeated ends so, and one whose workers died too often.
   const isGivenUp = status === 'failed' && outcome?.reason === 'worker_lost';
   const isAllowed = automation?.onWorkerLoss === 'fail' || /^\d+ workers died/.test(outcome?.message ?? '');
