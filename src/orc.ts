@@ -12,13 +12,19 @@ import { processCommands } from './cli/processes.ts';
 import { runsCommand } from './cli/runs.ts';
 import { statusCommand } from './cli/status.ts';
 import { packageVersion, processEnvironment, readConfig } from './config.ts';
+import { stateDirOf } from './local/data-folder.ts';
 
 /** Exit codes: 0 success, 1 the command failed, 2 it was typed wrongly; commands that wait for a run have more. */
 const FAILURE = 1;
 const USAGE = 2;
 
 const output = createOutput(process.stdout, process.stderr, Boolean(processEnvironment()['NO_COLOR']));
-const context: CommandContext = { config: () => readConfig(), output, directory: process.cwd() };
+const context: CommandContext = {
+  config: () => readConfig(),
+  output,
+  directory: process.cwd(),
+  stateDir: () => stateDirOf(processEnvironment()),
+};
 
 const program = new Command('orc')
   .description('Start automations over HTTP, execute them, and see how they went.')

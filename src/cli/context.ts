@@ -1,7 +1,7 @@
 import type { Config } from '../config.ts';
 import { DeadlineError, withDeadline } from '../core/deadline.ts';
 import { parseRedisUrl, type RedisAddress } from '../core/redis-url.ts';
-import { findLocalState } from '../local/local-state.ts';
+import { findLocal } from '../local/find-local.ts';
 import type { Store } from '../store/store.ts';
 import { CommandError, type Output } from './output.ts';
 
@@ -12,6 +12,8 @@ export interface CommandContext {
   output: Output;
   /** Directory in which the command was typed. */
   directory: string;
+  /** Where orc keeps what it knows of this user's data folders. */
+  stateDir(): string;
 }
 
 /** A Redis that does not answer within this time is taken for one that cannot be used, in milliseconds. */
@@ -22,18 +24,22 @@ const REDIS_DEADLINE_MS = 5000;
  *
  * @throws CommandError when there is neither
  */
-export async function redisUrlOf({ config, directory }: CommandContext): Promise<string> {
-  const url = config().REDIS_URL ?? (await findLocalState(directory))?.redisUrl;
-  if (url === undefined) {
-    throw new CommandError('No Redis to work with: start `orc local` in this folder, or set REDIS_URL.');
-  }
-  return url;
+export async function redisUrlOf({ config, directory, stateDir }: CommandContext): Promise<string> {
+  const { REDIS_URL } = config();
+  if (REDIS_URL !== undefined) return REDIS_URL;
+  const { running, refused } = await findLocal(directory, stateDir());
+  if (running) return running.redisUrl;
+  const passedOver = refused.map((reason) => `\nPassed over: ${reason}`).join('');
+  throw new CommandError(
+    `No Redis to work with: start \`orc local\` in this folder, or set REDIS_URL.${passedOver}`,
+  );
 }
 
 /** The origin under which the API can be reached, as far as this machine knows. */
-export async function originFor({ config, directory }: CommandContext): Promise<string> {
+export async function originFor({ config, directory, stateDir }: CommandContext): Promise<string> {
   const { PUBLIC_URL, HOST, PORT } = config();
-  const url = PUBLIC_URL ?? (await findLocalState(directory))?.apiUrl ?? `http://${HOST}:${PORT}`;
+  const url =
+    PUBLIC_URL ?? (await findLocal(directory, stateDir())).running?.apiUrl ?? `http://${HOST}:${PORT}`;
   return url.replace(/\/$/, '');
 }
 

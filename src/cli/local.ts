@@ -13,16 +13,20 @@ export function localCommand(context: CommandContext): Command {
   const { output } = context;
   return new Command('local')
     .description('run everything on this machine: a private Redis, the API and a worker; data in .orc')
+    .option('--trust', 'use a .orc that is not known as yours, such as one from a backup')
     .addHelpText(
       'after',
       helpText({
         notes: `Redis is taken from the PATH, or fetched into your cache folder. The first start creates an automation named hello and
-prints the key for it. Every other command that is typed in this folder, or below it, finds this Redis by itself.`,
+prints the key for it. Every other command that is typed in this folder, or below it, finds this Redis by itself.
+
+.orc is only used when it is yours, nobody else can write to it, and your state folder ($XDG_STATE_HOME/orc, by default
+~/.local/state/orc) knows it: one that came with a repository has no effect.`,
         exitCodes: '0 stopped with Ctrl-C, 1 it could not start or a part of it ended, 2 typed wrongly',
         examples: ['orc local', 'PORT=8080 orc local'],
       }),
     )
-    .action(async () => {
+    .action(async ({ trust = false }: { trust?: boolean }) => {
       const config = context.config();
       let failure: string | undefined;
       // A Ctrl-C that comes while things are being started ends them as soon as they are.
@@ -40,6 +44,8 @@ prints the key for it. Every other command that is typed in this folder, or belo
           config,
           env: processEnvironment(),
           directory: context.directory,
+          stateDir: context.stateDir(),
+          trust,
           report: (message) => output.line(message),
           onRecord: (record, printed) => {
             const line = formatRecord(record, printed, output);

@@ -1,4 +1,4 @@
-import { mkdir, mkdtemp, readdir, rename, rm, stat, writeFile } from 'node:fs/promises';
+import { lstat, mkdir, mkdtemp, readdir, rename, rm, stat, writeFile } from 'node:fs/promises';
 import { basename, delimiter, join } from 'node:path';
 import { firstSuccess, onPath, run } from './programs.ts';
 
@@ -51,10 +51,17 @@ export async function unpackDebianPackages(options: UnpackOptions): Promise<stri
   }
 }
 
-/** The directories of earlier installations, of packages and others. */
+/** The directories of earlier installations, of packages and others, that nobody but this user and root can have put there. */
 export async function installations(cacheDir: string): Promise<string[]> {
-  const entries = await readdir(cacheDir).catch(() => []);
-  return entries.filter((name) => !name.startsWith(WORKING_PREFIX)).map((name) => join(cacheDir, name));
+  const names = await readdir(cacheDir).catch(() => []);
+  const paths = names.filter((name) => !name.startsWith(WORKING_PREFIX)).map((name) => join(cacheDir, name));
+  const areSafe = await Promise.all(paths.map(isSafe));
+  return paths.filter((_, index) => areSafe[index]);
+}
+
+async function isSafe(path: string): Promise<boolean> {
+  const { uid, mode } = await lstat(path);
+  return (uid === 0 || uid === process.getuid?.()) && (mode & 0o022) === 0;
 }
 
 /** Where programs unpacked into a directory find their libraries: a value for LD_LIBRARY_PATH, empty if there are none. */

@@ -1,3 +1,4 @@
+import { chmod } from 'node:fs/promises';
 import { homedir } from 'node:os';
 import { basename, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -182,7 +183,10 @@ async function fromBuild(search: Search): Promise<RedisServer | undefined> {
     npm_config_strict_ssl: 'true',
   };
   await run(process.execPath, [script], { ...env, ...settings }, BUILD_TIMEOUT_MS);
-  return cachedServer(join(cacheDir, BUILD_VERSION), search);
+  const built = join(cacheDir, BUILD_VERSION);
+  // With a umask that lets a group write, it would not be taken from the cache.
+  await chmod(built, 0o755);
+  return cachedServer(built, search);
 }
 
 /** The one in a checkout's own dependencies, else fetched into the cache. */

@@ -30,9 +30,11 @@ const PERSISTENCE = {
 export interface StartRedisServerOptions {
   /** From `findRedisServer`. */
   readonly server: RedisServer;
-  /** Made when missing. Holds the data, `redis.log`, `redis.pid` and the socket `redis.sock`. */
+  /** Made when missing. Holds the data, `redis.log`, `redis.pid` and the socket. */
   readonly dataDir: string;
   readonly persistence: keyof typeof PERSISTENCE;
+  /** Where the socket is instead, in a folder that only this user may look into. */
+  readonly socketDir?: string | undefined;
   /** Also listens on this port of 127.0.0.1, 0 for any free one; every user of the machine can use it. */
   readonly listen?: { readonly port: number } | undefined;
 }
@@ -46,7 +48,7 @@ export interface RunningRedisServer {
   /** For ioredis: the socket's path, or `redis://127.0.0.1:<port>` when a port was asked for. */
   readonly url: string;
   readonly pid: number;
-  /** Is in `dataDir`, or in a temporary directory when that path is too long for a socket. */
+  /** Is in `dataDir` or `socketDir`, or in a temporary directory when that path is too long for a socket. */
   readonly socketPath: string;
   /** Settles when the server has ended, for whatever reason; never rejects. */
   readonly exited: Promise<Exit>;
@@ -68,10 +70,11 @@ export async function startRedisServer(options: StartRedisServerOptions): Promis
   // One name per directory, by which a server of an earlier start is recognised.
   const dataDir = await realpath(options.dataDir);
   const pidFile = join(dataDir, 'redis.pid');
-  await stopLeftover(pidFile, join(dataDir, 'redis.sock'));
+  const socketDir = options.socketDir ?? dataDir;
+  await stopLeftover(pidFile, join(socketDir, 'redis.sock'));
 
   const port = options.listen?.port === 0 ? await freePort() : (options.listen?.port ?? 0);
-  const { socketPath, temporaryDir } = await placeSocket(dataDir);
+  const { socketPath, temporaryDir } = await placeSocket(socketDir);
   const log = await open(join(dataDir, 'redis.log'), 'a', 0o600);
   const { size: logStart } = await log.stat();
   const args = [
@@ -82,7 +85,10 @@ export async function startRedisServer(options: StartRedisServerOptions): Promis
     ...['--set-proc-title', 'no'],
   ];
   const { command, env } = options.server;
+  // Redis makes its files as readable as the umask says, which only the child takes over.
+  const umask = process.umask(0o077);
   const child = spawn(command, args, { env, detached: true, stdio: ['ignore', log.fd, log.fd] });
+  process.umask(umask);
   function removeSocket(): void {
     rmSync(temporaryDir ?? socketPath, { recursive: true, force: true });
   }
@@ -198,8 +204,8 @@ function ask(socketPath: string, command: string): Promise<string> {
   });
 }
 
-async function placeSocket(dataDir: string): Promise<{ socketPath: string; temporaryDir?: string }> {
-  const socketPath = join(dataDir, 'redis.sock');
+async function placeSocket(folder: string): Promise<{ socketPath: string; temporaryDir?: string }> {
+  const socketPath = join(folder, 'redis.sock');
   // ioredis takes what follows a question mark for options.
   const fits = Buffer.byteLength(socketPath) <= MAX_SOCKET_PATH_BYTES && !socketPath.includes('?');
   if (fits) return { socketPath };

@@ -1,15 +1,14 @@
 import { once } from 'node:events';
-import { mkdir } from 'node:fs/promises';
 import { createServer } from 'node:net';
-import { join } from 'node:path';
 import type { Config } from '../config.ts';
 import type { AutomationDefinition } from '../core/automation.ts';
 import type { CreatedAutomation } from '../store/automations.ts';
-import { connect } from '../store/connect.ts';
+import { connect, type RedisClient } from '../store/connect.ts';
 import { createStore, type Store } from '../store/store.ts';
 import { type LogRecord, startOrcChild } from './child.ts';
+import { type ClaimedFolder, claimDataFolder } from './claim-data-folder.ts';
+import { DataFolderError } from './data-folder.ts';
 import { findRedisServer } from './find-redis-server.ts';
-import { DATA_FOLDER, readLocalState, removeLocalState, writeLocalState } from './local-state.ts';
 import { startRedisServer } from './redis-server.ts';
 
 /** The automation that the first start creates: it answers with the payload it was given. */
@@ -32,6 +31,10 @@ export interface LocalOptions {
   env: Readonly<NodeJS.ProcessEnv>;
   /** Directory in which the data folder is made. */
   directory: string;
+  /** This user's state folder, which knows the data folders that are this user's. */
+  stateDir: string;
+  /** Also takes a data folder that the state folder does not know. */
+  trust: boolean;
   /** Is told what goes on while starting, for people. */
   report(message: string): void;
   /** Is told of each line that the API and the worker log, with the run's latest output where a run has ended. */
@@ -54,32 +57,32 @@ export interface RunningLocal {
  * @throws an error of one sentence when something is in the way; nothing is left running then
  */
 export async function startLocal(options: LocalOptions): Promise<RunningLocal> {
-  const { config, env, directory, report } = options;
-  const dataDir = join(directory, DATA_FOLDER);
-  await mkdir(dataDir, { recursive: true, mode: 0o700 });
-  const running = await readLocalState(dataDir);
-  if (running) {
-    throw new Error(`orc local already runs here, at ${running.apiUrl} (process ${running.pid}).`);
-  }
-  await checkPort(config.HOST, config.PORT);
+  const { config, env, directory, stateDir, trust, report } = options;
+  let apiUrl: string | undefined;
+  const status = () => ({ pid: process.pid, apiUrl });
+  const folder = await claimDataFolder({ directory, stateDir, trust, status });
 
   // What was opened, to be closed in the opposite order.
-  const opened: (() => Promise<void>)[] = [];
+  const opened: (() => Promise<void>)[] = [folder.release];
   let closing: Promise<void> | undefined;
   const close = () => {
     closing ??= (async () => {
+      apiUrl = undefined;
       for (const undo of opened.reverse()) await undo();
     })();
     return closing;
   };
 
   try {
+    await checkPort(config.HOST, config.PORT);
     const server = await findRedisServer({ env, report });
-    const redisServer = await startRedisServer({ server, dataDir, persistence: 'always' });
+    const { dataDir, socketDir } = folder;
+    const redisServer = await startRedisServer({ server, dataDir, socketDir, persistence: 'always' });
     opened.push(() => redisServer.stop());
     const redis = connect(redisServer.url, 'patient', () => undefined);
     const store = createStore(redis, config.REDIS_PREFIX, () => undefined);
     opened.push(() => store.close());
+    await confirmFolder(redis, folder);
     const hello = await createHello(store);
 
     const childEnv = { ...env, REDIS_URL: redisServer.url, LOG_LEVEL: 'info' };
@@ -95,9 +98,8 @@ export async function startLocal(options: LocalOptions): Promise<RunningLocal> {
     });
     await Promise.all([api.ready, worker.ready]);
 
-    const apiUrl = config.PUBLIC_URL ?? `http://${config.HOST}:${config.PORT}`;
-    await writeLocalState(dataDir, { pid: process.pid, redisUrl: redisServer.url, apiUrl });
-    opened.push(() => removeLocalState(dataDir));
+    apiUrl = config.PUBLIC_URL ?? `http://${config.HOST}:${config.PORT}`;
+    await folder.announce();
 
     const failed = new Promise<string>((resolve) => {
       const tell = (how: string) => {
@@ -131,6 +133,18 @@ async function checkPort(host: string, port: number): Promise<void> {
   } finally {
     probe.close();
   }
+}
+
+/**
+ * Who may write to a directory above the data folder can have put another folder in its place after it was looked at. The
+ * kernel tells Redis the path of the folder that it really works in.
+ */
+async function confirmFolder(redis: RedisClient, folder: ClaimedFolder): Promise<void> {
+  const [, workingDir] = (await redis.config('GET', 'dir')) as string[];
+  if (workingDir === folder.dataDir && (await folder.isInPlace())) return;
+  throw new DataFolderError(
+    `${folder.dataDir} was replaced by another folder while Redis started. Work in a folder that nobody else can write to.`,
+  );
 }
 
 async function createHello(store: Store): Promise<CreatedAutomation | undefined> {

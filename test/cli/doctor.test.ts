@@ -333,6 +333,6 @@ test('a folder that orc local cannot write to is found', async () => {
   const [code, ...others] = await findings({ REDIS_URL: '' }, folder('unwritable'));
   expect(code).toBe(1);
   expect(others).toContainEqual(
-    found('problem', 'disk', /\.orc cannot be written: /, /a folder that you may write to/),
+    found('problem', 'disk', /\.orc is not a folder\. /, /a folder that you may write to/),
   );
 });

@@ -5,6 +5,8 @@ import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { expect, onTestFinished, test } from 'vitest';
+import { stateDirOf } from '../../src/local/data-folder.ts';
+import { findLocal } from '../../src/local/find-local.ts';
 import { freePort } from '../../src/local/free-port.ts';
 import { postTrigger } from '../support/http.ts';
 import { eventually, openFolder } from '../worker/workbench.ts';
@@ -38,10 +40,10 @@ test('the packed package, installed in an empty folder, runs with npx orc local'
   const port = await freePort();
   const local = spawn('npx', ['orc', 'local'], { cwd: app, env: { ...env, PORT: `${port}` } });
   const ended = once(local, 'close');
-  const state = () =>
-    JSON.parse(readFileSync(`${app}/.orc/local.json`, 'utf8')) as { pid: number; apiUrl: string };
+  const { XDG_STATE_HOME, HOME } = process.env;
+  const state = async () => (await findLocal(app, stateDirOf({ XDG_STATE_HOME, HOME }))).running;
   onTestFinished(async () => {
-    if (local.exitCode === null) process.kill(state().pid, 'SIGTERM');
+    if (local.exitCode === null) process.kill((await state())?.pid ?? Number.NaN, 'SIGTERM');
     await ended;
   });
   let apiKey = '';
@@ -50,7 +52,7 @@ test('the packed package, installed in an empty folder, runs with npx orc local'
     if (line.startsWith('Ctrl-C')) break;
   }
   local.stdout.resume();
-  const { apiUrl } = state();
+  const { apiUrl = '' } = (await state()) ?? {};
   const { status, body } = await postTrigger(apiUrl, 'hello', apiKey, '{"name":"world"}');
   expect([status, body['status']]).toEqual([202, 'queued']);
   await eventually(() => orc('runs', 'logs', String(body['runId']))).toContain('{"name":"world"}');

@@ -1,6 +1,6 @@
 import { execFile } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
+import { mkdtemp, readdir, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
@@ -79,8 +79,8 @@ test('other commands typed in the same folder find the private Redis without any
 });
 
 test('the private Redis listens on no port', async () => {
-  const state = JSON.parse(await readFile(join(cwd, '.orc', 'local.json'), 'utf8')) as { redisUrl: string };
-  expect(state.redisUrl).toMatch(/^\/.*\.sock$/);
+  const redis = processesOf(cwd).find(({ args }) => args.includes('redis-server'));
+  expect(redis?.args).toMatch(/ --unixsocket \/\S+\.sock --unixsocketperm 700 --port 0 /);
 });
 
 test('a second one in the same folder is refused in one sentence', async () => {
@@ -127,7 +127,7 @@ test('Ctrl-C, even when npm sends it twice, ends every process and keeps the dat
   expect(await local.stop('SIGINT')).toBe(0);
   expect(processesOf(cwd)).toEqual([]);
   expect(await readdir(join(cwd, '.orc'))).toEqual(expect.arrayContaining(['appendonlydir']));
-  expect(await readdir(join(cwd, '.orc'))).not.toContain('local.json');
+  expect(await readdir(join(cwd, '.orc'))).not.toContain('lock');
 });
 
 test('a second start goes on with the same data and the same keys', async () => {

@@ -1,7 +1,7 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync } from 'node:fs';
-import { access, mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import { access, chmod, mkdir, mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { type AddressInfo, connect, createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
@@ -235,6 +235,19 @@ describe('finding a server', () => {
     });
     const { found } = await find({ PATH });
     expect(found.command).toBe(join(PATH, 'valkey-server'));
+  });
+
+  test('takes nothing from the cache that others can have put there', async () => {
+    const cacheDir = join(root, 'shared-cache');
+    const installed = join(cacheDir, 'apt-planted');
+    await mkdir(join(installed, 'usr/bin'), { recursive: true });
+    const command = join(installed, 'usr/bin/redis-server');
+    await writeFile(command, '#!/bin/sh\necho v=8.0.0\n', { mode: 0o755 });
+    const PATH = await path({});
+    await chmod(installed, 0o777);
+    await expect(find({ PATH, HOME: root }, cacheDir)).rejects.toThrow(RedisServerMissingError);
+    await chmod(installed, 0o755);
+    expect((await find({ PATH, HOME: root }, cacheDir)).found).toMatchObject({ command, origin: 'package' });
   });
 
   test('uses Homebrew where there is one, and says so before', async () => {

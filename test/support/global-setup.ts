@@ -17,6 +17,8 @@ export default async function setup(project: TestProject) {
   const report = (message: string) => void process.stderr.write(`${message}\n`);
   const server = await findRedisServer({ env: process.env, report });
   const dataDir = await mkdtemp(join(tmpdir(), 'orc-test-'));
+  // Every process of the tests has it from here, so that none writes into the developer's own.
+  process.env['XDG_STATE_HOME'] = join(dataDir, 'state');
   const redis = await startRedisServer({ server, dataDir, persistence: 'none' });
   project.provide('redisUrl', redis.url);
 

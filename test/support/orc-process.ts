@@ -21,8 +21,8 @@ afterAll(() => {
 
 /** What a process of orc gets from the test's environment; anything else is given by the test. */
 function environment(env: NodeJS.ProcessEnv): NodeJS.ProcessEnv {
-  const { PATH, HOME, XDG_CACHE_HOME } = process.env;
-  return { PATH, HOME, ...(XDG_CACHE_HOME && { XDG_CACHE_HOME }), ...env };
+  const { PATH, HOME, XDG_CACHE_HOME, XDG_STATE_HOME } = process.env;
+  return { PATH, HOME, XDG_STATE_HOME, ...(XDG_CACHE_HOME && { XDG_CACHE_HOME }), ...env };
 }
 
 export interface Finished {

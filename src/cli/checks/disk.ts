@@ -1,6 +1,6 @@
-import { mkdtemp, rmdir, stat, statfs } from 'node:fs/promises';
+import { mkdtemp, rmdir, statfs } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
-import { DATA_FOLDER } from '../../local/local-state.ts';
+import { checkOwnFolder, DATA_FOLDER, DataFolderError } from '../../local/data-folder.ts';
 import { type Finding, ok, problem, warning } from './finding.ts';
 
 /** Bytes. The append-only file may double while Redis writes it anew. */
@@ -9,10 +9,16 @@ const NO_SPACE = 104_857_600;
 
 /** Whether the disk takes what `orc local` writes. */
 export async function checkDisk(directory: string): Promise<Finding> {
-  const dataDir = await findDataDir(directory);
-  // Where there is none yet, `orc local` makes one.
-  const folder = (await exists(dataDir)) ? dataDir : dirname(dataDir);
   const cure = 'start orc in a folder that you may write to, on a disk with room';
+  let dataDir: string | undefined;
+  try {
+    dataDir = await findDataDir(directory);
+  } catch (error) {
+    return problem('disk', (error as Error).message, cure);
+  }
+  // Where there is none yet, `orc local` makes one.
+  const folder = dataDir ?? directory;
+  dataDir ??= join(directory, DATA_FOLDER);
   try {
     await rmdir(await mkdtemp(join(folder, '.orc-doctor-')));
   } catch (error) {
@@ -25,18 +31,20 @@ export async function checkDisk(directory: string): Promise<Finding> {
   return free < LOW_SPACE ? warning('disk', message, cure) : ok('disk', message);
 }
 
-/** The data folder of a directory, or of the nearest directory above it that has one; else the one it would have. */
-async function findDataDir(directory: string): Promise<string> {
+/**
+ * The data folder of a directory, or that of the nearest directory above it that has one of this user's.
+ *
+ * @throws DataFolderError when that of the directory cannot be trusted
+ */
+async function findDataDir(directory: string): Promise<string | undefined> {
   for (let at = directory; ; at = dirname(at)) {
     const dataDir = join(at, DATA_FOLDER);
-    if (await exists(dataDir)) return dataDir;
-    if (dirname(at) === at) return join(directory, DATA_FOLDER);
+    try {
+      await checkOwnFolder(dataDir);
+      return dataDir;
+    } catch (error) {
+      if (error instanceof DataFolderError && at === directory) throw error;
+    }
+    if (dirname(at) === at) return undefined;
   }
-}
-
-async function exists(path: string): Promise<boolean> {
-  return stat(path).then(
-    () => true,
-    () => false,
-  );
 }

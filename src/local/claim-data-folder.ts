@@ -1,0 +1,204 @@
+import { randomBytes } from 'node:crypto';
+import {
+  chmod,
+  lstat,
+  mkdir,
+  readdir,
+  readlink,
+  realpath,
+  rename,
+  rm,
+  symlink,
+  writeFile,
+} from 'node:fs/promises';
+import { dirname, join } from 'node:path';
+import {
+  checkOwner,
+  checkOwnFolder,
+  DATA_FOLDER,
+  DataFolderError,
+  LINK_NAME,
+  NAME_FILE,
+  readEntry,
+  readName,
+  STATUS_SOCKET,
+} from './data-folder.ts';
+import { LOCK_NAME, takeLock } from './folder-lock.ts';
+import { type Answer, answerStatus, type LocalStatus } from './local-status.ts';
+
+/** Room for the path in a socket's address, less its final NUL; macOS has the smallest. */
+const MAX_SOCKET_PATH_BYTES = 103;
+
+/** As long as the longest path of a socket in an entry of the state folder. */
+const LONGEST_SOCKET = join(LINK_NAME, `${LOCK_NAME}-XXXXXX`, '12345678');
+
+export interface ClaimOptions {
+  /** Directory in which the data folder is, or is made. */
+  directory: string;
+  stateDir: string;
+  /** Also takes a data folder that the state folder does not know. */
+  trust: boolean;
+  /** Told to whoever asks. */
+  status(): LocalStatus;
+}
+
+/** A data folder that this process alone works with. */
+export interface ClaimedFolder {
+  dataDir: string;
+  /** Its entry in the state folder. */
+  socketDir: string;
+  /** Lets other commands find it. */
+  announce(): Promise<void>;
+  /** Whether no other folder has taken its place. */
+  isInPlace(): Promise<boolean>;
+  /** Idempotent. */
+  release(): Promise<void>;
+}
+
+/**
+ * Takes the data folder of a directory for this process alone, made when missing, and lets nobody else read what is in it.
+ *
+ * @throws DataFolderError when it cannot be trusted, or another process has it
+ */
+export async function claimDataFolder({
+  directory,
+  stateDir,
+  trust,
+  status,
+}: ClaimOptions): Promise<ClaimedFolder> {
+  const dataDir = join(await realpath(directory), DATA_FOLDER);
+  await makeFolder(dataDir, 'Start orc local in a folder that you may write to');
+  await makeFolder(stateDir, 'Set XDG_STATE_HOME to a folder that you may write to');
+  const { dev, ino } = await checkOwnFolder(dataDir);
+  const entry = await entryFor(dataDir, stateDir, trust);
+  const socketDir = join(stateDir, entry.name);
+  checkSocketPath(join(socketDir, LONGEST_SOCKET));
+  await pointTo(dataDir, socketDir);
+
+  const lock = await takeLock(dataDir, join(socketDir, LINK_NAME), status);
+  if (lock.status === 'held') {
+    if (entry.isNew) await rm(socketDir, { recursive: true });
+    throw new DataFolderError(describeHolder(lock.holder));
+  }
+  let closeStatus: () => Promise<void> = async () => undefined;
+  const release = async () => {
+    await closeStatus();
+    await lock.release();
+  };
+  try {
+    if (entry.isNew) await writeName(dataDir, entry.name);
+    await makePrivate(dataDir);
+  } catch (error) {
+    await release();
+    throw error;
+  }
+  return {
+    dataDir,
+    socketDir,
+    announce: async () => {
+      const socket = join(socketDir, STATUS_SOCKET);
+      // It was left by a process that was killed: this one has the lock.
+      await rm(socket, { force: true });
+      closeStatus = await answerStatus(socket, status);
+    },
+    isInPlace: async () => {
+      const now = await lstat(dataDir);
+      return now.dev === dev && now.ino === ino;
+    },
+    release,
+  };
+}
+
+/** Does what `mkdir -p` does, and checks that the folder is this user's own. */
+async function makeFolder(path: string, cure: string): Promise<void> {
+  try {
+    await mkdir(path, { recursive: true, mode: 0o700 });
+  } catch (error) {
+    const { code, message } = error as NodeJS.ErrnoException;
+    // Something else has the name, which is said in other words.
+    if (code !== 'EEXIST') {
+      throw new DataFolderError(`${path} cannot be made: ${message}. ${cure}.`, { cause: error });
+    }
+  }
+  await checkOwnFolder(path);
+}
+
+/** The entry of a data folder; a new name for one that has none. */
+async function entryFor(
+  dataDir: string,
+  stateDir: string,
+  trust: boolean,
+): Promise<{ name: string; isNew: boolean }> {
+  // Looked at before the name is: who starts here at the same time writes the name before anything else.
+  const names = await readdir(dataDir);
+  const isEmpty = names.every((name) => name.startsWith(LOCK_NAME) || name.startsWith(NAME_FILE));
+  const entry = await readEntry(dataDir, stateDir);
+  // A folder that was moved takes its name along, a copy leaves the name with the original.
+  if (entry && (entry.target === dataDir || (await readName(entry.target)) !== entry.name)) {
+    return { name: entry.name, isNew: false };
+  }
+  if (!isEmpty && !trust) {
+    throw new DataFolderError(
+      `${dataDir} is not known as yours: it may have come with a repository, a copy or a backup, and what is in it can run commands. If you trust it: orc local --trust. Otherwise move it away.`,
+    );
+  }
+  return { name: randomBytes(16).toString('base64url'), isNew: true };
+}
+
+function checkSocketPath(path: string): void {
+  // What follows a question mark is taken for options where a path is given as REDIS_URL.
+  if (Buffer.byteLength(path) <= MAX_SOCKET_PATH_BYTES && !path.includes('?')) return;
+  const folder = dirname(dirname(dirname(path)));
+  throw new DataFolderError(
+    `${folder} is too long for the path of a socket, or has a question mark. Set XDG_STATE_HOME to a shorter path.`,
+  );
+}
+
+/** Makes the entry lead to the data folder. */
+async function pointTo(dataDir: string, socketDir: string): Promise<void> {
+  const link = join(socketDir, LINK_NAME);
+  if ((await readlink(link).catch(() => undefined)) === dataDir) return;
+  await mkdir(socketDir, { recursive: true, mode: 0o700 });
+  const next = `${link}-${randomBytes(4).toString('hex')}`;
+  await symlink(dataDir, next);
+  await rename(next, link);
+}
+
+function describeHolder(holder: Exclude<Answer, 'nobody'>): string {
+  if (holder === 'silent') {
+    return 'orc local already runs here, but does not answer. It may be suspended: resume it (fg) or end it.';
+  }
+  const { pid, apiUrl } = holder;
+  return apiUrl === undefined
+    ? `orc local is just being started or stopped here (process ${pid}). Try again in a moment.`
+    : `orc local already runs here, at ${apiUrl} (process ${pid}).`;
+}
+
+async function writeName(dataDir: string, name: string): Promise<void> {
+  const path = join(dataDir, NAME_FILE);
+  const next = `${path}.new`;
+  await rm(next, { force: true });
+  await writeFile(next, `${name}\n`, { mode: 0o600, flag: 'wx' });
+  await rename(next, path);
+}
+
+/**
+ * Takes all rights from everybody else: a version before, or Redis itself, may have left some.
+ *
+ * @throws DataFolderError when something in it belongs to another user
+ */
+async function makePrivate(folder: string): Promise<void> {
+  await chmod(folder, 0o700);
+  for (const name of await readdir(folder)) {
+    const path = join(folder, name);
+    try {
+      const stats = await lstat(path);
+      checkOwner(path, stats);
+      if (stats.isDirectory()) await makePrivate(path);
+      else if (stats.isFile()) await chmod(path, 0o600);
+    } catch (error) {
+      // A Redis that is left of a killed process may be writing its files anew.
+      if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw error;
+    }
+  }
+}

@@ -1,0 +1,59 @@
+import { dirname, join } from 'node:path';
+import {
+  checkOwnFolder,
+  DATA_FOLDER,
+  DataFolderError,
+  REDIS_SOCKET,
+  readEntry,
+  STATUS_SOCKET,
+} from './data-folder.ts';
+import { askStatus, type LocalStatus } from './local-status.ts';
+
+/** An `orc local` that runs. What it says of itself is missing while it is suspended. */
+export interface RunningLocal extends Partial<LocalStatus> {
+  redisUrl: string;
+}
+
+export interface LocalSearch {
+  running: RunningLocal | undefined;
+  /** Why a folder that looks like an `orc local`'s was passed over, one sentence each. */
+  refused: string[];
+}
+
+/** Looks for the running `orc local` of a directory, or of the nearest directory above it that has one. */
+export async function findLocal(directory: string, stateDir: string): Promise<LocalSearch> {
+  const refused: string[] = [];
+  for (let at = directory; ; at = dirname(at)) {
+    try {
+      const running = await runningIn(join(at, DATA_FOLDER), stateDir);
+      if (running) return { running, refused };
+    } catch (error) {
+      if (!(error instanceof DataFolderError)) throw error;
+      refused.push(error.message);
+    }
+    if (dirname(at) === at) return { running: undefined, refused };
+  }
+}
+
+/** @throws DataFolderError when there is a data folder that cannot be trusted */
+async function runningIn(dataDir: string, stateDir: string): Promise<RunningLocal | undefined> {
+  if (!(await isOwnFolder(dataDir)) || !(await isOwnFolder(stateDir))) return undefined;
+  const entry = await readEntry(dataDir, stateDir);
+  if (entry?.target !== dataDir) return undefined;
+  const socketDir = join(stateDir, entry.name);
+  const answer = await askStatus(join(socketDir, STATUS_SOCKET));
+  if (answer === 'nobody') return undefined;
+  const redisUrl = join(socketDir, REDIS_SOCKET);
+  return answer === 'silent' ? { redisUrl } : { ...answer, redisUrl };
+}
+
+/** @returns false when there is none, or none that may be looked at */
+async function isOwnFolder(path: string): Promise<boolean> {
+  try {
+    await checkOwnFolder(path);
+    return true;
+  } catch (error) {
+    if (error instanceof DataFolderError) throw error;
+    return false;
+  }
+}

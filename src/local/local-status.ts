@@ -1,0 +1,59 @@
+import { once } from 'node:events';
+import { connect, createServer } from 'node:net';
+
+const ANSWER_TIMEOUT_MS = 1000;
+
+/** What an `orc local` says of itself. */
+export interface LocalStatus {
+  pid: number;
+  /** Once everything runs. */
+  apiUrl?: string | undefined;
+}
+
+/** `silent`: a process is there, but suspended, or just about to end. `nobody`: whoever was there has ended. */
+export type Answer = LocalStatus | 'silent' | 'nobody';
+
+/**
+ * Answers on a socket for as long as this process lives: the kernel ends that, whatever ends the process.
+ *
+ * @returns what ends it
+ */
+export async function answerStatus(path: string, status: () => LocalStatus): Promise<() => Promise<void>> {
+  const server = createServer((socket) => {
+    socket.on('error', () => undefined);
+    socket.end(`${JSON.stringify(status())}\n`, () => socket.destroy());
+  });
+  server.listen(path);
+  await once(server, 'listening');
+  return async () => {
+    if (!server.listening) return;
+    server.close();
+    await once(server, 'close');
+  };
+}
+
+/** Asks who answers on a socket. */
+export function askStatus(path: string): Promise<Answer> {
+  return new Promise((resolve, reject) => {
+    const socket = connect(path);
+    let text = '';
+    socket.setEncoding('utf8');
+    socket.setTimeout(ANSWER_TIMEOUT_MS, () => socket.destroy());
+    socket.on('data', (data: string) => {
+      text += data;
+    });
+    socket.on('error', (error: NodeJS.ErrnoException) => {
+      if (error.code === 'ECONNREFUSED' || error.code === 'ENOENT') resolve('nobody');
+      else if (error.code !== 'ECONNRESET') reject(error);
+    });
+    socket.on('close', () => resolve(parseStatus(text)));
+  });
+}
+
+function parseStatus(text: string): LocalStatus | 'silent' {
+  try {
+    return JSON.parse(text) as LocalStatus;
+  } catch {
+    return 'silent';
+  }
+}
