@@ -39,6 +39,7 @@ above it. Each explains itself with --help, and all that print a result print it
       examples: ['orc local', 'orc automations create hello -- cat', 'orc runs list'],
     }),
   )
+  .configureOutput({ writeOut: output.out, writeErr: output.err })
   .showHelpAfterError('Every command explains itself with --help.')
   .exitOverride();
 for (const command of [

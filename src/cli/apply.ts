@@ -105,7 +105,7 @@ async function apply(
     if (json) return output.json({ applied: false, plan: plan.map(forPrograms), secrets: [] });
     return output.line(isDone ? 'There is nothing to change.' : 'This was a dry run: nothing was changed.');
   }
-  if (!yes && !json && !(await agrees(output))) throw new CommandError('Nothing was changed.');
+  if (!yes && !json && !(await agrees())) throw new CommandError('Nothing was changed.');
   await carryOut(plan, store, options, output);
   if (!json) output.line(summarise(plan));
 }
@@ -155,11 +155,11 @@ function shown(value: unknown): string {
 }
 
 /** Asks the person at the terminal; a script has nobody to ask, and means what it says. */
-async function agrees(output: Output): Promise<boolean> {
+async function agrees(): Promise<boolean> {
   if (!process.stdin.isTTY || !process.stdout.isTTY) return true;
   const terminal = createInterface({ input: process.stdin, output: process.stdout });
   try {
-    return /^y(es)?$/i.test((await terminal.question(output.style('bold', 'Carry this out? [y/N] '))).trim());
+    return /^y(es)?$/i.test((await terminal.question('Carry this out? [y/N] ')).trim());
   } finally {
     terminal.close();
   }

@@ -89,13 +89,16 @@ export function automationsCommand(context: CommandContext): Command {
         return;
       }
       const origin = await originFor(context);
-      output.line(`The automation ${slug} is created${definition.enabled ? '' : ', disabled'}.\n`);
+      output.line(`The automation ${slug} is created${definition.enabled ? '' : ', disabled'}.`);
+      output.line();
       const secrets = pairs([
         ['API key', output.style('bold', apiKey)],
         ['Signing secret', signingSecret && output.style('bold', signingSecret)],
       ]);
       for (const line of secrets) output.line(`  ${line}`);
-      output.line('\nSave this now: it is never shown again. Start a run with\n');
+      output.line();
+      output.line('Save this now: it is never shown again. Start a run with');
+      output.line();
       output.line(`  ${curlLine(origin, slug, apiKey)}`);
     });
 
@@ -215,8 +218,10 @@ export function automationsCommand(context: CommandContext): Command {
       });
       if (options.json) return output.json({ slug, apiKey, previousKeyEndsAt });
       if (options.quiet) return output.line(apiKey);
-      output.line(`The automation ${slug} has a new key:\n`);
-      output.line(`  ${output.style('bold', apiKey)}\n`);
+      output.line(`The automation ${slug} has a new key:`);
+      output.line();
+      output.line(`  ${output.style('bold', apiKey)}`);
+      output.line();
       output.line('Save it now: it is not stored and never shown again.');
       output.line(
         graceMs === 0

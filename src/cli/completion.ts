@@ -1,4 +1,5 @@
 import { Argument, Command, type Option } from 'commander';
+import { isSlug } from '../core/automation.ts';
 import { RUN_STATUSES } from '../core/run.ts';
 import { type CommandContext, withStore } from './context.ts';
 import { helpText } from './help-text.ts';
@@ -169,7 +170,7 @@ async function valuesOf(option: string, context: CommandContext): Promise<Candid
 async function slugs(context: CommandContext): Promise<Candidate[]> {
   try {
     const found = await withStore(context, (store) => store.automations.slugs(), SLUGS_DEADLINE_MS);
-    return found.map((slug): Candidate => [slug, 'automation']);
+    return found.filter(isSlug).map((slug): Candidate => [slug, 'automation']);
   } catch {
     return [];
   }

@@ -32,7 +32,8 @@ prints the key for it. Every other command that is typed in this folder, or belo
       // A Ctrl-C that comes while things are being started ends them as soon as they are.
       const { close, uninstall } = closeInOrder({ graceMs: config.SHUTDOWN_GRACE_MS }, async ({ err }) => {
         if (err) output.err(`orc: ${err.stack ?? err.message}\n`);
-        output.line('\nStopping: runs in progress may finish. Ctrl-C again stops them.');
+        output.line();
+        output.line('Stopping: runs in progress may finish. Ctrl-C again stops them.');
         const started = await starting.catch(() => undefined);
         await started?.close();
         output.line('Stopped. The data stays in .orc/.');

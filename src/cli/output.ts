@@ -1,4 +1,6 @@
+import { randomUUID } from 'node:crypto';
 import { styleText } from 'node:util';
+import { ProgramText, visible } from './terminal-text.ts';
 
 /** The command cannot do what it was asked; its message is for the person who typed it. */
 export class CommandError extends Error {
@@ -18,17 +20,32 @@ export class UsageError extends Error {
 
 type Style = Parameters<typeof styleText>[0];
 
-/** Where a command prints: results to `out`, remarks to `err`. */
+/**
+ * Where a command prints: results to `out`, remarks to `err`. A terminal is shown, and not sent, the control characters in
+ * what others wrote; pipes get it as it is.
+ */
 export interface Output {
-  out(text: string | Buffer): void;
-  err(text: string | Buffer): void;
-  /** One line of a result. */
+  /** Lines of a result. */
+  out(text: string): void;
+  /** Lines of a remark. */
+  err(text: string): void;
+  /** One line of a result; a terminal shows it in one, whatever is in it. */
   line(text?: string): void;
   /** A result for programs: one JSON value. */
   json(value: unknown): void;
+  /** For what one program printed, which keeps its colours. */
+  programOutput(to: 'out' | 'err'): ProgramOutput;
   /** Styles text for a terminal; leaves it alone in a pipe, or when NO_COLOR is set. */
   style(style: Style, text: string): string;
 }
+
+export interface ProgramOutput {
+  write(data: Buffer): void;
+  /** Prints what the last chunk ended in the middle of. */
+  end(): void;
+}
+
+const ESC = '\u001b';
 
 /** @param noColor whether NO_COLOR is set (no-color.org) */
 export function createOutput(
@@ -42,13 +59,37 @@ export function createOutput(
       if (error.code !== 'EPIPE') throw error;
     });
   }
-  const isColorful = stdout.isTTY && !noColor;
+  const isColorful = (stdout.isTTY || stderr.isTTY) && !noColor;
+  // Stands for the ESC of our own styles, so that nobody else's passes for one.
+  const styleMark = randomUUID();
+  const ownStyle = new RegExp(`${styleMark}\\[[\\d;]*m`, 'g');
+  const print = (stream: NodeJS.WriteStream, text: string, allowed: string) => {
+    stream.write(
+      stream.isTTY ? visible(text, allowed).replaceAll(styleMark, ESC) : text.replace(ownStyle, ''),
+    );
+  };
   return {
-    out: (text) => void stdout.write(text),
-    err: (text) => void stderr.write(text),
-    line: (text = '') => void stdout.write(`${text}\n`),
-    json: (value) => void stdout.write(`${JSON.stringify(value, null, 2)}\n`),
-    style: (style, text) => (isColorful ? styleText(style, text) : text),
+    out: (text) => print(stdout, text, '\n\t'),
+    err: (text) => print(stderr, text, '\n\t'),
+    line: (text = '') => {
+      print(stdout, text, '');
+      stdout.write('\n');
+    },
+    json: (value) => print(stdout, `${JSON.stringify(value, null, 2)}\n`, '\n'),
+    programOutput: (to) => {
+      const stream = to === 'out' ? stdout : stderr;
+      if (!stream.isTTY) return { write: (data) => void stream.write(data), end: () => undefined };
+      const text = new ProgramText();
+      return {
+        write: (data) => void stream.write(text.add(data)),
+        end: () => void stream.write(text.end()),
+      };
+    },
+    style: (style, text) => {
+      if (!isColorful) return text;
+      const [begin = '', end = ''] = styleText(style, '|').replaceAll(ESC, styleMark).split('|');
+      return begin + text + end;
+    },
   };
 }
 

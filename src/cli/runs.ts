@@ -8,7 +8,7 @@ import { unknownSlug } from './automations.ts';
 import { type CommandContext, withStore } from './context.ts';
 import { formatDuration } from './durations.ts';
 import { helpText } from './help-text.ts';
-import { type Output, pairs, table, UsageError } from './output.ts';
+import { type Output, type ProgramOutput, pairs, table, UsageError } from './output.ts';
 import { addRunControl, getRun } from './run-control.ts';
 import { overviewOf, summarise } from './status.ts';
 
@@ -148,7 +148,7 @@ async function printLogs(
   output: Output,
 ): Promise<void> {
   let position: string | undefined;
-  const printed: Printed = { offsets: new Map(), decoders: new Map() };
+  const printer = json ? printerOfJson(output) : printerOfText(output);
   for (;;) {
     // The status comes first: what a run that has ended printed is all there.
     const run = await getRun(store, runId);
@@ -156,39 +156,72 @@ async function printLogs(
       const { entries, position: next } = await store.runLogs.read(runId, position);
       if (entries.length === 0) break;
       position = next;
-      for (const entry of entries) printEntry(entry, printed, json ?? false, output);
+      for (const entry of entries) printer.print(entry);
     }
-    if (!follow || isTerminal(run.status)) return;
+    if (!follow || isTerminal(run.status)) return printer.end();
     await sleep(FOLLOW_INTERVAL_MS);
   }
 }
 
-/** What is printed of a log already, as far as the entries to come need it. */
-interface Printed {
-  /** Where each attempt's next entry begins if nothing was cut out before it. */
-  offsets: Map<number, number>;
-  /** An entry may end in the middle of a character, whose rest begins the next one of that attempt and source. */
-  decoders: Map<string, StringDecoder>;
+interface LogPrinter {
+  print(entry: RunLogEntry): void;
+  end(): void;
 }
 
-function printEntry(entry: RunLogEntry, { offsets, decoders }: Printed, json: boolean, output: Output): void {
-  const { time, attempt, source, offset, data } = entry;
-  const cut = offset - (offsets.get(attempt) ?? 0);
-  offsets.set(attempt, offset + data.length);
-  if (json) {
-    if (cut > 0) {
-      output.out(`${JSON.stringify({ attempt, cutBytes: cut })}\n`);
-      decoders.clear();
-    }
-    const decoder = decoders.get(`${attempt} ${source}`) ?? new StringDecoder('utf8');
-    decoders.set(`${attempt} ${source}`, decoder);
-    output.out(`${JSON.stringify({ time, attempt, source, text: decoder.write(data) })}\n`);
-    return;
-  }
-  if (cut > 0) output.err(`\norc: ${cut} bytes of output were cut out here\n`);
-  if (source === 'stdout') output.out(data);
-  else if (source === 'stderr') output.err(data);
-  else output.err(data.toString('utf8').replace(/^(?=.)/gm, 'orc: '));
+/** Tells how many bytes were cut out of a log before an entry. */
+function gapFinder(): (entry: RunLogEntry) => number {
+  /** Where each attempt's next entry begins if nothing was cut out before it. */
+  const offsets = new Map<number, number>();
+  return ({ attempt, offset, data }) => {
+    const cut = offset - (offsets.get(attempt) ?? 0);
+    offsets.set(attempt, offset + data.length);
+    return cut;
+  };
+}
+
+function printerOfJson(output: Output): LogPrinter {
+  const cutBefore = gapFinder();
+  // An entry may end in the middle of a character, whose rest begins the next one of that attempt and source.
+  const decoders = new Map<string, StringDecoder>();
+  return {
+    print: (entry) => {
+      const { time, attempt, source, data } = entry;
+      const cutBytes = cutBefore(entry);
+      if (cutBytes > 0) {
+        output.out(`${JSON.stringify({ attempt, cutBytes })}\n`);
+        decoders.clear();
+      }
+      const decoder = decoders.get(`${attempt} ${source}`) ?? new StringDecoder('utf8');
+      decoders.set(`${attempt} ${source}`, decoder);
+      output.out(`${JSON.stringify({ time, attempt, source, text: decoder.write(data) })}\n`);
+    },
+    end: () => undefined,
+  };
+}
+
+function printerOfText(output: Output): LogPrinter {
+  const cutBefore = gapFinder();
+  const programs = new Map<string, ProgramOutput>();
+  const end = () => {
+    for (const program of programs.values()) program.end();
+    programs.clear();
+  };
+  return {
+    print: (entry) => {
+      const { attempt, source, data } = entry;
+      const cutBytes = cutBefore(entry);
+      if (cutBytes > 0) {
+        end();
+        output.err(`\norc: ${cutBytes} bytes of output were cut out here\n`);
+      }
+      if (source === 'orc') return output.err(data.toString('utf8').replace(/^(?=.)/gm, 'orc: '));
+      const program =
+        programs.get(`${attempt} ${source}`) ?? output.programOutput(source === 'stdout' ? 'out' : 'err');
+      programs.set(`${attempt} ${source}`, program);
+      program.write(data);
+    },
+    end,
+  };
 }
 
 function durationOf({ startedAt, endedAt, status }: Run): string | undefined {
