@@ -1,6 +1,6 @@
 import type { Store } from '../store/store.ts';
 import { definitionOf } from './automation-entry.ts';
-import { type IssuedSecrets, openKeyFiles } from './key-files.ts';
+import { type ExpectedSecrets, type IssuedSecrets, type KeyFiles, openKeyFiles } from './key-files.ts';
 import { CommandError, type Output } from './output.ts';
 import { forPrograms, type Step } from './plan.ts';
 
@@ -15,26 +15,56 @@ export async function carryOut(
   { keysDir, json }: { keysDir?: string; json?: boolean },
   output: Output,
 ): Promise<void> {
-  const created = plan.filter(({ change }) => change === 'create').map(({ slug }) => slug);
-  // Made before anything is changed, so that no key is issued that could not be written.
-  const files = keysDir === undefined ? undefined : await openKeyFiles(keysDir, created);
+  const expected = plan.flatMap(expectedOf);
+  // Made before anything is changed, so that nothing is issued that could not be written.
+  const files = keysDir === undefined ? undefined : await openKeyFiles(keysDir, expected);
   const secrets: IssuedSecrets[] = [];
   const done: Step[] = [];
+  const print = (issued: IssuedSecrets) => {
+    secrets.push(issued);
+    // At once, as the next step may fail.
+    if (!json) showSecrets(issued, output);
+  };
   try {
     for (const step of plan) {
       const issued = await carryOutStep(step, store);
       done.push(step);
       if (!issued) continue;
-      if (files) await files.write(issued);
-      else secrets.push(issued);
-      // At once, as the next step may fail.
-      if (!files && !json) showSecrets(issued, output);
+      if (files) await writeOrPrint(files, issued, print);
+      else print(issued);
     }
   } finally {
     await files?.close();
     if (json) output.json({ applied: done.length === plan.length, plan: done.map(forPrograms), secrets });
   }
-  if (files && !json && created.length > 0) output.line(`The keys are in ${keysDir}.`);
+  if (files && !json && expected.length > 0) output.line(`The keys are in ${keysDir}.`);
+}
+
+/** What a step issues. */
+function expectedOf(step: Step): ExpectedSecrets[] {
+  if (step.change !== 'create' && step.change !== 'change') return [];
+  const { slug, entry } = step;
+  const hasApiKey = step.change === 'create';
+  const hadSigningSecret = step.change === 'change' && step.seen.action.type === 'http';
+  const hasSigningSecret = entry.url !== undefined && !hadSigningSecret;
+  return hasApiKey || hasSigningSecret ? [{ slug, hasApiKey, hasSigningSecret }] : [];
+}
+
+/** @throws CommandError when it was printed instead */
+async function writeOrPrint(
+  files: KeyFiles,
+  issued: IssuedSecrets,
+  print: (issued: IssuedSecrets) => void,
+): Promise<void> {
+  try {
+    await files.write(issued);
+  } catch (error) {
+    print(issued);
+    throw new CommandError(
+      `What was issued for ${issued.slug} cannot be written to its files (${(error as Error).message}) and is printed instead. What follows it in the plan was left as it is. Make room, then run the command again.`,
+      { cause: error },
+    );
+  }
 }
 
 /** @returns what was issued by it */

@@ -1,4 +1,5 @@
-import { type FileHandle, mkdir, open, rm } from 'node:fs/promises';
+import { randomBytes } from 'node:crypto';
+import { type FileHandle, lstat, mkdir, open, rename, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { CommandError } from './output.ts';
 
@@ -9,58 +10,103 @@ export interface IssuedSecrets {
   signingSecret?: string;
 }
 
+/** What is going to be issued for an automation. */
+export interface ExpectedSecrets {
+  slug: string;
+  hasApiKey: boolean;
+  hasSigningSecret: boolean;
+}
+
 export interface KeyFiles {
-  /** Writes a key to the file that is named after the slug, and a signing secret to one beside it. */
+  /**
+   * Writes a key to the file that is named after the slug, and a signing secret to one beside it. Each file is there as a
+   * whole or not at all.
+   */
   write(secrets: IssuedSecrets): Promise<void>;
-  /** Removes the files that nothing was written to. */
+  /** Gives up the room for what was not issued. */
   close(): Promise<void>;
 }
 
+/** Room on the disk for what is written to a file, in bytes. */
+const RESERVED_BYTES = 128;
+
+/** A file of another name, which gets its name once it has its content. */
+interface ReservedFile {
+  handle: FileHandle;
+  temporaryPath: string;
+}
+
 /**
- * Makes an empty file for each slug, which only its owner may read or write.
+ * Takes the room for a file for each secret to come, which only its owner may read or write.
  *
- * @throws CommandError when one cannot be made or exists already, whose key would be lost; none is left then
+ * @throws CommandError when one cannot be made, or is there already and holds a key; none is left then
  */
-export async function openKeyFiles(directory: string, slugs: readonly string[]): Promise<KeyFiles> {
-  const empty = new Map<string, FileHandle>();
+export async function openKeyFiles(
+  directory: string,
+  expected: readonly ExpectedSecrets[],
+): Promise<KeyFiles> {
+  const reserved = new Map<string, ReservedFile>();
+  const keyPath = (slug: string) => join(directory, slug);
+  const secretPath = (slug: string) => `${keyPath(slug)}.signing-secret`;
   const close = async () => {
-    for (const [path, handle] of empty) {
+    for (const { handle, temporaryPath } of reserved.values()) {
       await handle.close();
-      await rm(path, { force: true });
+      await rm(temporaryPath, { force: true });
     }
-    empty.clear();
+    reserved.clear();
   };
-  const pathOf = (slug: string) => join(directory, slug);
+  const reserve = async (path: string) => {
+    const temporaryPath = join(directory, `.new-${randomBytes(8).toString('hex')}`);
+    const handle = await open(temporaryPath, 'wx', 0o600);
+    reserved.set(path, { handle, temporaryPath });
+    await handle.write(' '.repeat(RESERVED_BYTES), 0);
+    await handle.sync();
+  };
+  const write = async (path: string, text: string) => {
+    const file = reserved.get(path);
+    if (!file) throw new Error(`${path} was not reserved`);
+    const { bytesWritten } = await file.handle.write(`${text}\n`, 0);
+    await file.handle.truncate(bytesWritten);
+    await file.handle.sync();
+    await rename(file.temporaryPath, path);
+    reserved.delete(path);
+    await file.handle.close();
+  };
   try {
     await mkdir(directory, { recursive: true, mode: 0o700 });
-    for (const slug of slugs) empty.set(pathOf(slug), await open(pathOf(slug), 'wx', 0o600));
+    for (const { slug, hasApiKey, hasSigningSecret } of expected) {
+      if (hasApiKey) {
+        await checkFree(keyPath(slug), () => false);
+        await reserve(keyPath(slug));
+      }
+      if (hasSigningSecret) {
+        // A file that is there is of an automation that had this slug before, or delivered to a URL before.
+        await checkFree(secretPath(slug), (isFile) => isFile);
+        await reserve(secretPath(slug));
+      }
+    }
   } catch (error) {
     await close();
-    const { code, path, message } = error as NodeJS.ErrnoException;
-    const reason =
-      code === 'EEXIST' && path !== directory
-        ? `${path} exists already. Move it away first`
-        : `The keys cannot be written: ${message}`;
-    throw new CommandError(`${reason}; nothing was changed.`, { cause: error });
+    if (error instanceof CommandError) throw error;
+    throw new CommandError(`The keys cannot be written: ${(error as Error).message}; nothing was changed.`, {
+      cause: error,
+    });
   }
   return {
     write: async ({ slug, apiKey, signingSecret }) => {
-      if (apiKey !== undefined) {
-        const path = pathOf(slug);
-        const handle = empty.get(path);
-        await handle?.writeFile(`${apiKey}\n`);
-        await handle?.close();
-        empty.delete(path);
-      }
-      if (signingSecret !== undefined) {
-        const path = `${pathOf(slug)}.signing-secret`;
-        // One that is there is of an earlier automation, and may be readable for others.
-        await rm(path, { force: true });
-        const handle = await open(path, 'wx', 0o600);
-        await handle.writeFile(`${signingSecret}\n`);
-        await handle.close();
-      }
+      if (apiKey !== undefined) await write(keyPath(slug), apiKey);
+      if (signingSecret !== undefined) await write(secretPath(slug), signingSecret);
     },
     close,
   };
+}
+
+/** @throws CommandError when something has the path that may not be replaced */
+async function checkFree(path: string, mayReplace: (isFile: boolean) => boolean): Promise<void> {
+  const stats = await lstat(path).catch((error: NodeJS.ErrnoException) => {
+    if (error.code === 'ENOENT') return undefined;
+    throw error;
+  });
+  if (!stats || mayReplace(stats.isFile())) return;
+  throw new CommandError(`${path} exists already. Move it away first; nothing was changed.`);
 }

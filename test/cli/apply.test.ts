@@ -1,10 +1,13 @@
 import { spawn } from 'node:child_process';
 import { mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import { PassThrough } from 'node:stream';
 import { text } from 'node:stream/consumers';
-import { expect, test } from 'vitest';
+import { expect, onTestFinished, test, vi } from 'vitest';
 import { parse } from 'yaml';
 import { readAutomationFile, schemaText } from '../../src/cli/automation-file.ts';
-import { CommandError } from '../../src/cli/output.ts';
+import { carryOut } from '../../src/cli/carry-out.ts';
+import { CommandError, createOutput } from '../../src/cli/output.ts';
+import { planOf } from '../../src/cli/plan.ts';
 import type { Store } from '../../src/store/store.ts';
 import { hasCommand } from '../support/machine.ts';
 import { type OpenApiDocument, schemaChecker } from '../support/openapi.ts';
@@ -243,6 +246,60 @@ test('--keys-dir writes keys to files that only their owner reads, and replaces 
   );
   expect(readdirSync(folder('more-keys'))).toEqual(['d']);
   expect(await filed.automations.slugs()).toEqual(['a', 'b']);
+});
+
+const unwritable = openTestStore();
+
+test('--keys-dir changes nothing when what it is to hold could not be written', async () => {
+  const { env } = unwritable;
+  const file = write('unwritable.yaml', 'automations: {u: {url: "https://example.com"}}\n');
+  mkdirSync(folder('taken-keys/u.signing-secret'), { recursive: true });
+  const taken = await runOrc(['apply', '-f', file, '--keys-dir', folder('taken-keys')], { env });
+  expect([taken.code, taken.stderr]).toEqual([
+    1,
+    expect.stringMatching(/u\.signing-secret exists already\. Move it away first; nothing was changed\.\n$/),
+  ]);
+  expect(readdirSync(folder('taken-keys'))).toEqual(['u.signing-secret']);
+  // A disk without room, for one process.
+  const line = `ulimit -f 0; exec '${process.execPath}' '${ORC}' apply -f '${file}' --keys-dir '${folder('no-room')}'`;
+  const child = spawn('sh', ['-c', line], { env: { PATH: process.env['PATH'], ...env } });
+  const said = await text(child.stderr);
+  expect(said).toMatch(/^orc: The keys cannot be written: EFBIG.*; nothing was changed\.\n$/);
+  expect(readdirSync(folder('no-room'))).toEqual([]);
+  expect(await unwritable.automations.slugs()).toEqual([]);
+});
+
+test('what cannot be written after all is printed, and what follows is left as it is', async () => {
+  const create = unwritable.automations.create.bind(unwritable.automations);
+  const spy = vi.spyOn(unwritable.automations, 'create').mockImplementation(async (definition) => {
+    // Somebody takes the name meanwhile.
+    mkdirSync(folder(`lost-keys/${definition.slug}.signing-secret`));
+    return create(definition);
+  });
+  onTestFinished(() => spy.mockRestore());
+  const printed: string[] = [];
+  const stream = Object.assign(new PassThrough(), { isTTY: false }) as unknown as NodeJS.WriteStream;
+  stream.on('data', (data) => printed.push(String(data)));
+  const entries = readAutomationFile(
+    'automations: {f: {url: "https://example.com"}, g: {command: [x]}}',
+    'f',
+  );
+  const plan = planOf(entries, [], false);
+  const carriedOut = carryOut(
+    plan,
+    unwritable,
+    { keysDir: folder('lost-keys') },
+    createOutput(stream, stream, true),
+  );
+  await expect(carriedOut).rejects.toThrow(
+    /^What was issued for f cannot be written .* is printed instead\./,
+  );
+  const { signingSecret = 'none' } = (await unwritable.automations.get('f')) ?? {};
+  const [apiKey = ''] = /orc_[0-9A-Za-z]{49}/.exec(printed.join('')) ?? [];
+  expect(printed.join('')).toContain(signingSecret);
+  expect(await statusWith(unwritable, 'f', apiKey)).toBe('authenticated');
+  expect(await unwritable.automations.slugs()).toEqual(['f']);
+  expect(readdirSync(folder('lost-keys')).sort()).toEqual(['f', 'f.signing-secret']);
 });
 
 /** The messages about a file, without its name. */
