@@ -21,6 +21,9 @@ export const SCHEMA_FILE = 'openapi/automations.schema.json';
 /** Names that begin with ORC_ are orc's own. */
 const VARIABLE_NAME = '^(?!ORC_)[A-Za-z_][A-Za-z0-9_]*$';
 
+/** The system ends texts at a NUL character, so that no program can be given one. */
+const WITHOUT_NUL = '^[^\\u0000]*$';
+
 /** A name that differs in more letters than this from every known one is not taken for a typo. */
 const MAX_TYPOS = 3;
 
@@ -35,7 +38,7 @@ export const AutomationEntrySchema = Type.Partial(
   Type.Object({
     name: Type.String({ description: 'A name for people' }),
     enabled: Type.Boolean({ default: true, description: 'Whether it can be triggered' }),
-    command: Type.Array(Type.String(), {
+    command: Type.Array(Type.String({ pattern: WITHOUT_NUL }), {
       minItems: 1,
       description: 'The program to run, and its arguments; no shell takes part',
     }),
@@ -69,9 +72,10 @@ export const AutomationEntrySchema = Type.Partial(
     }),
     cwd: Type.String({
       minLength: 1,
+      pattern: WITHOUT_NUL,
       description: 'Working directory of the command. Default: an empty one for each attempt',
     }),
-    env: Type.Record(Type.String({ pattern: VARIABLE_NAME }), Type.String(), {
+    env: Type.Record(Type.String({ pattern: VARIABLE_NAME }), Type.String({ pattern: WITHOUT_NUL }), {
       additionalProperties: false,
       description: 'Variables for the command, stored in Redis',
     }),
@@ -108,6 +112,8 @@ const EXPECTED: Readonly<Record<Field, string>> = {
 
 /** Fields that only commands have. */
 const OF_COMMANDS = ['cwd', 'env', 'passEnv'] as const satisfies Field[];
+
+const HANDED_TO_PROGRAMS: ReadonlySet<string> = new Set(['command', 'cwd', 'env'] satisfies Field[]);
 
 export interface EntryProblem {
   /** Where it is, from the entry on; empty for the entry as a whole. */
@@ -150,6 +156,10 @@ function problemAt(pointer: string, value: unknown): EntryProblem {
     .map((part) => part.replaceAll('~1', '/').replaceAll('~0', '~'));
   const [field = '', name = ''] = path;
   if (!isField(field)) return { path, field, problem: unknownField(field) };
+  if (typeof value === 'string' && value.includes('\0') && HANDED_TO_PROGRAMS.has(field)) {
+    const place = field === 'env' ? `env.${name}` : field;
+    return { path, field: place, problem: 'holds a NUL character, which no program can be given' };
+  }
   if (field === 'env' && path.length > 1) {
     if (new RegExp(VARIABLE_NAME).test(name)) {
       return { path, field: `env.${name}`, problem: 'is text: write its value in quotes' };

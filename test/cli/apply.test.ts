@@ -393,6 +393,23 @@ test.each([
   expect(problemsOf(content)).toEqual(problems);
 });
 
+test('a NUL character is refused wherever a program would be given it', () => {
+  const content = `automations:
+  a:
+    command: [x, "a\\0b"]
+    cwd: "/srv\\0"
+    env: {A: "\\0", B: b}
+  b: {command: ["\\0"]}
+`;
+  const problem = 'holds a NUL character, which no program can be given';
+  expect(problemsOf(content).sort()).toEqual([
+    `f.yaml:3: a.command ${problem}`,
+    `f.yaml:4: a.cwd ${problem}`,
+    `f.yaml:5: a.env.A ${problem}`,
+    `f.yaml:6: b.command ${problem}`,
+  ]);
+});
+
 test('what several automations share can be written once', () => {
   const entries = readAutomationFile(
     `automations:
