@@ -3,6 +3,7 @@ import { createInterface } from 'node:readline/promises';
 import { text } from 'node:stream/consumers';
 import { fileURLToPath } from 'node:url';
 import { Command } from 'commander';
+import { maskUrl, maskUrls } from '../core/masked-url.ts';
 import { PACKAGE_ROOT } from '../core/package-root.ts';
 import type { Store } from '../store/store.ts';
 import { type AutomationEntry, SCHEMA_FILE } from './automation-entry.ts';
@@ -139,12 +140,13 @@ function describe(step: Step): string[][] {
   const { change, slug } = step;
   if (step.change === 'create') {
     const { url, command = [] } = step.entry;
-    return [[change, slug, url ?? JSON.stringify(command)]];
+    return [[change, slug, url === undefined ? JSON.stringify(command.map(maskUrls)) : maskUrl(url)]];
   }
   if (step.change === 'delete') return [[change, slug, 'its key ends; its runs stay readable']];
   if (step.change === 'unchanged') return [[change, slug]];
   return step.fields.map(({ field, from, to }, index) => {
-    const what = field.startsWith('env.') ? 'another value' : `${shown(from)} → ${shown(to)}`;
+    const isTold = from !== undefined || to !== undefined;
+    const what = isTold ? `${shown(from)} → ${shown(to)}` : 'another value';
     return [index === 0 ? change : '', index === 0 ? slug : '', `${field}: ${what}`];
   });
 }

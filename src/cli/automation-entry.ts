@@ -11,6 +11,7 @@ import {
   ON_WORKER_LOSS,
   SLUG_MAX_LENGTH,
 } from '../core/automation.ts';
+import { maskUrl } from '../core/masked-url.ts';
 import { formatRate, parseDuration, parseRate, writeDuration } from './durations.ts';
 
 export const WHAT_A_SLUG_IS = `Use lower-case letters and digits, words joined by single hyphens, at most ${SLUG_MAX_LENGTH} characters, such as nightly-report.`;
@@ -222,7 +223,8 @@ function wrongName(name: string): string {
 function not(field: Field, value: unknown): string {
   const isSecret = field === 'url' && String(value).includes('@');
   if (isSecret || typeof value === 'object' || value === undefined) return '';
-  return String(value).length > MAX_SHOWN_LENGTH ? '' : `, not '${value}'`;
+  const shown = field === 'url' ? maskUrl(String(value)) : String(value);
+  return shown.length > MAX_SHOWN_LENGTH ? '' : `, not '${shown}'`;
 }
 
 /** @param entry one without problems */

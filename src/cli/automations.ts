@@ -1,6 +1,7 @@
 import { Command, Option } from 'commander';
 import { closest, distance } from 'fastest-levenshtein';
 import { type Action, type Automation, isSlug } from '../core/automation.ts';
+import { maskUrl, maskUrls } from '../core/masked-url.ts';
 import type { Rejection } from '../store/rejections.ts';
 import type { Store } from '../store/store.ts';
 import { type AutomationEntry, definitionOf, problemsOfEntry, WHAT_A_SLUG_IS } from './automation-entry.ts';
@@ -16,6 +17,8 @@ const MAX_GRACE_MS = 365 * 86_400_000;
 
 /** Two slugs that differ in more letters than this are not taken for a typo of each other. */
 const MAX_TYPOS = 3;
+
+const MASKED = 'What may be a secret in a URL is shown as ***; `orc export` prints it as it is stored.';
 
 interface CreateOptions {
   url?: string;
@@ -82,7 +85,7 @@ export function automationsCommand(context: CommandContext): Command {
         );
       }
       const { automation, apiKey, signingSecret } = created;
-      if (options.json) return output.json({ automation, apiKey, signingSecret });
+      if (options.json) return output.json({ automation: forPrograms(automation), apiKey, signingSecret });
       if (options.quiet) {
         output.line(apiKey);
         if (signingSecret !== undefined) output.err(`signing secret: ${signingSecret}\n`);
@@ -108,11 +111,14 @@ export function automationsCommand(context: CommandContext): Command {
     .option('--json', 'print JSON')
     .addHelpText(
       'after',
-      helpText({ examples: ['orc automations list', "orc automations list --json | jq -r '.[].slug'"] }),
+      helpText({
+        notes: MASKED,
+        examples: ['orc automations list', "orc automations list --json | jq -r '.[].slug'"],
+      }),
     )
     .action(async ({ json }: { json?: boolean }) => {
       const automations = await withStore(context, (store) => store.automations.list());
-      if (json) return output.json(automations);
+      if (json) return output.json(automations.map(forPrograms));
       if (automations.length === 0) {
         return output.line(
           'There are no automations. Create one: orc automations create <slug> -- <command>',
@@ -134,7 +140,7 @@ export function automationsCommand(context: CommandContext): Command {
     .description("show one automation: what it does, its limits, its last success and its keys' dates")
     .argument('<slug>', 'the automation')
     .option('--json', 'print JSON')
-    .addHelpText('after', helpText({ examples: ['orc automations show nightly-report'] }))
+    .addHelpText('after', helpText({ notes: MASKED, examples: ['orc automations show nightly-report'] }))
     .action(async (slug: string, { json }: { json?: boolean }) => {
       const { lastSuccess, rejections, ...automation } = await withStore(context, async (store) => {
         const found = await store.automations.get(slug);
@@ -146,7 +152,7 @@ export function automationsCommand(context: CommandContext): Command {
         ]);
         return { ...shown, lastSuccess: successes.get(slug), rejections };
       });
-      if (json) return output.json({ ...automation, lastSuccess, rejections });
+      if (json) return output.json({ ...forPrograms(automation), lastSuccess, rejections });
       for (const line of describe(automation, lastSuccess, rejections)) output.line(line);
     });
 
@@ -304,8 +310,19 @@ function optionOf(field: string): string {
 }
 
 function describeAction(action: Action): string {
-  if (action.type === 'http') return action.url;
-  return action.argv.map((word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : JSON.stringify(word))).join(' ');
+  const shown = withoutUrlSecrets(action);
+  if (shown.type === 'http') return shown.url;
+  return shown.argv.map((word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : JSON.stringify(word))).join(' ');
+}
+
+function withoutUrlSecrets(action: Action): Action {
+  if (action.type === 'http') return { ...action, url: maskUrl(action.url) };
+  return { ...action, argv: action.argv.map(maskUrls) };
+}
+
+/** As it is printed for programs. */
+function forPrograms<T extends Automation>(automation: T): T {
+  return { ...automation, action: withoutUrlSecrets(automation.action) };
 }
 
 function describe(automation: Automation, lastSuccess: Date | undefined, rejections: Rejection[]): string[] {

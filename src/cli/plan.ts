@@ -1,7 +1,8 @@
 import type { Automation } from '../core/automation.ts';
+import { maskUrl, maskUrls } from '../core/masked-url.ts';
 import { type AutomationEntry, definitionOf, entryOf } from './automation-entry.ts';
 
-/** What a field is, and what it is to become; neither is told of variables, whose values may be secrets. */
+/** What a field is, and what it is to become; neither is told of what may be a secret: variables, and parts of URLs. */
 export interface FieldChange {
   field: string;
   from?: unknown;
@@ -44,18 +45,27 @@ function differences(before: AutomationEntry, after: AutomationEntry): FieldChan
   const { env: variablesBefore = {}, ...from } = before;
   const { env: variablesAfter = {}, ...to } = after;
   const variables = differingKeys(variablesBefore, variablesAfter).map((name) => ({ field: `env.${name}` }));
-  const fields = differingKeys(from, to).map((field) => ({
-    field,
-    from: (from as Record<string, unknown>)[field],
-    to: (to as Record<string, unknown>)[field],
-  }));
+  const fields = differingKeys(from, to).map((field) => {
+    const change = { from: shownValue(from, field), to: shownValue(to, field) };
+    return textOf(change, 'from') === textOf(change, 'to') ? { field } : { field, ...change };
+  });
   return [...fields, ...variables];
 }
 
 function differingKeys(before: object, after: object): string[] {
   const keys = new Set([...Object.keys(before), ...Object.keys(after)]);
-  const textOf = (values: object, key: string) => JSON.stringify((values as Record<string, unknown>)[key]);
   return [...keys].filter((key) => textOf(before, key) !== textOf(after, key));
+}
+
+function textOf(values: object, key: string): string | undefined {
+  return JSON.stringify((values as Record<string, unknown>)[key]);
+}
+
+/** A field without the secrets of URLs. */
+function shownValue(entry: object, field: string): unknown {
+  const value = (entry as Record<string, unknown>)[field];
+  if (Array.isArray(value)) return value.map((word) => maskUrls(String(word)));
+  return field === 'url' && typeof value === 'string' ? maskUrl(value) : value;
 }
 
 /** A step as it is printed for programs: without the entry, which holds values that may be secrets. */

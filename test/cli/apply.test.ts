@@ -207,6 +207,40 @@ test('apply shows the plan, carries it out, and shows each new key once', async 
   expect(await planned.automations.slugs()).toEqual(['deploy', 'forward', 'same']);
 });
 
+const secretive = openTestStore();
+
+test('a plan shows no value of a variable and no secret in a URL, and that they change', async () => {
+  const { env } = secretive;
+  const url = (token: string) => `https://u.example/${token && `?token=${token}`}`;
+  await createAutomation(secretive, 'url', { action: { type: 'http', url: url('s3cret-1') } });
+  await createAutomation(secretive, 'argument', { action: command('curl', url('s3cret-1')) });
+  const file = write(
+    'secretive.yaml',
+    `automations:
+  url: {url: "${url('s3cret-2')}"}
+  argument: {command: [curl, "${url('s3cret-2')}", "-v"]}
+  new: {url: "${url('s3cret-3')}"}
+  new-argument: {command: [curl, "${url('s3cret-3')}"]}
+`,
+  );
+  const { stdout } = await runOrc(['apply', '-f', file, '--dry-run'], { env });
+  expect(
+    stdout
+      .split('\n')
+      .slice(1, 5)
+      .map((line) => line.split(/ {2,}/)[2]),
+  ).toEqual([
+    'url: another value',
+    'command: ["curl","https://u.example/?token=***"] → ["curl","https://u.example/?token=***","-v"]',
+    'https://u.example/?token=***',
+    '["curl","https://u.example/?token=***"]',
+  ]);
+  const json = await runOrc(['apply', '-f', file, '--json'], { env });
+  expect(JSON.parse(json.stdout)).toMatchObject({ applied: true, plan: { length: 4 } });
+  expect(stdout + json.stdout).not.toContain('s3cret');
+  expect(await secretive.automations.get('url')).toMatchObject({ action: { url: url('s3cret-2') } });
+});
+
 const changing = openTestStore();
 
 test('a command that becomes a URL keeps its key and gets a signing secret', async () => {

@@ -82,7 +82,7 @@ test('create shows a key that works, once, in a curl line that can be pasted', a
 });
 
 test('create --url stores the URL and shows the signing secret, and nothing shows it again', async () => {
-  const url = 'https://example.com/hook?a=1';
+  const url = 'https://example.com/hook';
   const { stdout } = await orc('create', 'forward', '--url', url, '--attempts', '5');
   const [secret = ''] = stdout.match(/whsec_[0-9A-Za-z+/=]{44}/) ?? [];
   const stored = await store.automations.get('forward');
@@ -93,6 +93,24 @@ test('create --url stores the URL and shows the signing secret, and nothing show
     expect(shown).toContain(url);
     expect(shown).not.toContain('whsec_');
   }
+});
+
+test('what may be a secret in a URL is masked wherever an automation is shown, and export has it', async () => {
+  const url = 'https://example.com/hook?token=s3cret&room=s3cret#s3cret';
+  const created = await orc('create', 'masked', '--url', url, '--json');
+  await orc('create', 'masked-argument', '--', 'curl', '--url=https://me:s3cret@example.com/?token=s3cret');
+  const shown = [created, await orc('list'), await orc('list', '--json')];
+  for (const slug of ['masked', 'masked-argument']) {
+    shown.push(await orc('show', slug), await orc('show', slug, '--json'));
+  }
+  for (const { code, stdout } of shown) {
+    expect(code).toBe(0);
+    expect(stdout).toMatch(/example\.com\/(hook)?\?token=\*\*\*/);
+    expect(stdout).not.toContain('s3cret');
+  }
+  const refused = await orc('create', 'wrong', '--url', 'example.com?token=s3cret');
+  expect([refused.code, refused.stderr]).toEqual([2, expect.stringContaining("not 'example.com?token=***'")]);
+  expect((await runOrc(['export'], { env })).stdout).toContain(url);
 });
 
 test('create --quiet prints the key alone, so that a shell can keep it in a variable', async () => {

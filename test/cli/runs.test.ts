@@ -4,6 +4,7 @@ import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import type { AutomationDefinition } from '../../src/core/automation.ts';
+import { freePort } from '../../src/local/free-port.ts';
 import { ORC, type OrcProcess, runOrc, startOrc, startWorkerProcess } from '../support/orc-process.ts';
 import { command, openTestStore, script } from '../support/store.ts';
 import { acceptRuns, eventually, isRunning, openFolder, waitFor } from '../worker/workbench.ts';
@@ -349,4 +350,19 @@ test('retry says why it cannot', async () => {
   expect((await orcIdle('retry', open)).stderr).toContain('First: orc automations enable to-retry');
   await idle.automations.delete('to-retry');
   expect((await orcIdle('retry', open)).stderr).toContain('The automation to-retry is deleted');
+});
+
+test("neither the worker's log nor what is shown of a run has the secrets of its URL", async () => {
+  const url = `http://127.0.0.1:${await freePort()}/hook?token=s3cret-token`;
+  const runId = await executed('secret-url', { action: { type: 'http', url } });
+  const shown = await Promise.all([
+    orc('show', runId),
+    orc('show', runId, '--json'),
+    orc('logs', runId),
+    orc('list'),
+  ]);
+  expect(shown[0].stdout).toContain('The request failed: connect ECONNREFUSED');
+  await worker.record(({ msg, runId: id }) => msg === 'run ended' && id === runId);
+  const all = [...worker.lines, ...shown.flatMap(({ stdout, stderr }) => [stdout, stderr])].join('\n');
+  expect(all).not.toContain('s3cret-token');
 });
