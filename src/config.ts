@@ -1,4 +1,5 @@
 import { readFileSync } from 'node:fs';
+import { isAbsolute } from 'node:path';
 import { type Static, type TSchema, Type } from '@sinclair/typebox';
 import { Errors } from '@sinclair/typebox/errors';
 import { MAX_TIMEOUT_MS } from './core/automation.ts';
@@ -143,6 +144,13 @@ export const ConfigSchema = Type.Object({
     (['http/protobuf', 'http/json'] as const).map((protocol) => Type.Literal(protocol)),
     { default: 'http/protobuf', description: '`http/protobuf` or `http/json`' },
   ),
+  OTEL_EXPORTER_OTLP_HEADERS: Type.Optional(
+    Type.String({
+      pattern: '^\\s*[^\\s=,]+\\s*=',
+      description:
+        'Headers sent with traces, such as `authorization=Bearer%20…`; several are separated by commas, values percent-encoded',
+    }),
+  ),
   ORC_VERSION: Type.Optional(
     Type.String({
       minLength: 1,
@@ -150,6 +158,12 @@ export const ConfigSchema = Type.Object({
     }),
   ),
 });
+
+/**
+ * The variables that hold a secret. Each may be given as a file instead, by the variable of its name and `_FILE`: what is
+ * in a file is not in the environment, which a process's children and the tools that look at containers get to see.
+ */
+export const SECRET_VARIABLES = ['REDIS_URL', 'OPS_TOKEN', 'OTEL_EXPORTER_OTLP_HEADERS'] as const;
 
 export type Config = Readonly<Omit<Static<typeof ConfigSchema>, 'ORC_VERSION'> & { version: string }>;
 
@@ -167,8 +181,8 @@ export class ConfigError extends Error {
  * @throws ConfigError naming every variable that is wrong and what is expected of it
  */
 export function readConfig(env: NodeJS.ProcessEnv = process.env): Config {
-  const values = valuesOf(env);
   const problems = new Map<string, string>();
+  const values = valuesOf({ ...env, ...readSecretFiles(env, problems) });
   for (const { path, schema } of Errors(ConfigSchema, values)) {
     problems.set(path.slice(1), expectationOf(schema));
   }
@@ -191,6 +205,31 @@ function valuesOf(env: NodeJS.ProcessEnv): Static<typeof ConfigSchema> {
     if (value !== undefined || 'default' in schema) values[name] = value ?? schema['default'];
   }
   return values as Static<typeof ConfigSchema>;
+}
+
+/** What the files hold that the environment names; what is wrong with them is added to the problems. */
+function readSecretFiles(env: NodeJS.ProcessEnv, problems: Map<string, string>): NodeJS.ProcessEnv {
+  const secrets: NodeJS.ProcessEnv = {};
+  for (const name of SECRET_VARIABLES) {
+    const variable = `${name}_FILE`;
+    const path = env[variable];
+    if (!path) continue;
+    if (env[name]) problems.set(variable, `is set, and so is ${name}, of which one is too many`);
+    // Not shown: whoever mistook the variable for the one without _FILE has put the secret there.
+    else if (!isAbsolute(path)) problems.set(variable, 'must be an absolute path');
+    else {
+      try {
+        secrets[name] = readFileSync(path, 'utf8').replace(/[\r\n]+$/, '');
+        if (secrets[name] === '') problems.set(variable, `names ${path}, which is empty`);
+      } catch (error) {
+        problems.set(
+          variable,
+          `names ${path}, which cannot be read (${(error as NodeJS.ErrnoException).code})`,
+        );
+      }
+    }
+  }
+  return secrets;
 }
 
 /** What a value has to be, where words can say it, and not only the description of its variable. */
@@ -216,6 +255,39 @@ function lacksOpsToken({ OPS_QUEUES, OPS_HOST, OPS_TOKEN }: Static<typeof Config
   return OPS_QUEUES !== 'off' && OPS_TOKEN === undefined && !isLoopback(OPS_HOST);
 }
 
+/** Shorter values are words that stand in other texts, too. */
+const MIN_SECRET_LENGTH = 8;
+
+/** The secrets among the values, which may stand in no line of a log. */
+export function secretsOf({ REDIS_URL, OPS_TOKEN, OTEL_EXPORTER_OTLP_HEADERS }: Config): string[] {
+  const headers = Object.values(parseHeaders(OTEL_EXPORTER_OTLP_HEADERS));
+  const secrets = [REDIS_URL && passwordsOf(REDIS_URL), OPS_TOKEN, headers, OTEL_EXPORTER_OTLP_HEADERS];
+  const texts = secrets.flat().filter((text) => text !== undefined && text.length >= MIN_SECRET_LENGTH);
+  return [...new Set(texts.flatMap((text) => [text as string, encodeURIComponent(text as string)]))];
+}
+
+function passwordsOf(url: string): (string | undefined)[] {
+  const { password, ...address } = parseRedisUrl(url);
+  return [password, address.topology === 'sentinel' ? address.sentinelPassword : undefined];
+}
+
+/** What `OTEL_EXPORTER_OTLP_HEADERS` says, as OpenTelemetry's specification has it. */
+export function parseHeaders(text = ''): Record<string, string> {
+  const headers = text.split(',').flatMap((pair) => {
+    const [, name, value] = /^\s*([^\s=]+)\s*=\s*(.*?)\s*$/.exec(pair) ?? [];
+    return name === undefined || value === undefined ? [] : [[name, decodeIfEncoded(value)]];
+  });
+  return Object.fromEntries(headers);
+}
+
+function decodeIfEncoded(text: string): string {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
+
 /** The process's environment, for those who hand parts of it to child processes. */
 export function processEnvironment(): Readonly<NodeJS.ProcessEnv> {
   return process.env;
@@ -225,7 +297,7 @@ export function processEnvironment(): Readonly<NodeJS.ProcessEnv> {
 function describeProblems(problems: ReadonlyMap<string, string>): string {
   const properties: Record<string, { description?: string }> = ConfigSchema.properties;
   const lines = [...problems].map(
-    ([name, problem]) => `  ${name} ${problem}: ${properties[name]?.description}.`,
+    ([name, problem]) => `  ${name} ${problem}: ${properties[name.replace(/_FILE$/, '')]?.description}.`,
   );
   return `The environment has ${lines.length === 1 ? 'a problem' : `${lines.length} problems`}:\n${lines.join('\n')}`;
 }

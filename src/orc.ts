@@ -11,7 +11,8 @@ import { CommandError, createOutput, UsageError } from './cli/output.ts';
 import { processCommands } from './cli/processes.ts';
 import { runsCommand } from './cli/runs.ts';
 import { statusCommand } from './cli/status.ts';
-import { packageVersion, processEnvironment, readConfig } from './config.ts';
+import { type Config, packageVersion, processEnvironment, readConfig } from './config.ts';
+import { errorText } from './core/error-record.ts';
 import { stateDirOf } from './local/data-folder.ts';
 
 /** Exit codes: 0 success, 1 the command failed, 2 it was typed wrongly; commands that wait for a run have more. */
@@ -19,8 +20,13 @@ const FAILURE = 1;
 const USAGE = 2;
 
 const output = createOutput(process.stdout, process.stderr, Boolean(processEnvironment()['NO_COLOR']));
+let config: Config | undefined;
 const context: CommandContext = {
-  config: () => readConfig(),
+  // Once: a file that holds a secret may be a pipe.
+  config: () => {
+    config ??= readConfig();
+    return config;
+  },
   output,
   directory: process.cwd(),
   stateDir: () => stateDirOf(processEnvironment()),
@@ -73,7 +79,7 @@ function inherit(parent: Command): void {
 
 function exitCodeOf(error: unknown): number {
   if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : USAGE;
-  output.err(`orc: ${error instanceof Error ? error.message : String(error)}\n`);
+  output.err(`orc: ${errorText(error instanceof Error ? error.message : String(error))}\n`);
   if (error instanceof CommandError) return error.exitCode;
   return error instanceof UsageError ? USAGE : FAILURE;
 }

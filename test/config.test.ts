@@ -1,7 +1,16 @@
-import { readFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { expect, test } from 'vitest';
-import { ConfigError, ConfigSchema, readConfig } from '../src/config.ts';
+import {
+  ConfigError,
+  ConfigSchema,
+  parseHeaders,
+  readConfig,
+  SECRET_VARIABLES,
+  secretsOf,
+} from '../src/config.ts';
+import { openFolder } from './worker/workbench.ts';
 
+const folder = openFolder();
 const packageJson = readFileSync(new URL('../package.json', import.meta.url), 'utf8');
 
 function problemsOf(env: NodeJS.ProcessEnv): string {
@@ -100,9 +109,10 @@ test('all problems are in one message, each with what is expected, and none with
     OPS_TOKEN: 's3cret',
     OTEL_EXPORTER_OTLP_ENDPOINT: 's3cret',
     OTEL_EXPORTER_OTLP_PROTOCOL: 'grpc',
+    OTEL_EXPORTER_OTLP_HEADERS: 's3cret',
   };
   const [first, ...lines] = problemsOf(wrong).split('\n');
-  expect(first).toBe('The environment has 19 problems:');
+  expect(first).toBe('The environment has 20 problems:');
   const named = lines.map((line) => /^ {2}(\w+) .+: .+\.$/.exec(line)?.[1]);
   expect(named.sort()).toEqual(
     Object.keys(wrong)
@@ -151,6 +161,72 @@ test.each([
   [{ OPS_HOST: '0.0.0.0' }, false],
 ])('%o lacks a token: %s', (env, isLacking) => {
   expect(problemsOf(env).includes('OPS_TOKEN is missing: Password for')).toBe(isLacking);
+});
+
+test.each([
+  ['REDIS_URL', 'redis://:s3cret@cache'],
+  ['OPS_TOKEN', 's3cret-of-16-characters'],
+  ['OTEL_EXPORTER_OTLP_HEADERS', 'authorization=s3cret'],
+])('%s can be a file, whose last line ends as lines do', (name, value) => {
+  const path = folder(name);
+  for (const end of ['', '\n', '\r\n']) {
+    writeFileSync(path, value + end);
+    expect(readConfig({ [`${name}_FILE`]: path })).toMatchObject({ [name]: value });
+  }
+  expect(readConfig({ [`${name}_FILE`]: path, [name]: '' })).toMatchObject({ [name]: value });
+  expect(SECRET_VARIABLES).toContain(name);
+});
+
+test.each(SECRET_VARIABLES)(
+  'what is wrong with %s_FILE is said with its path, and never with what it holds',
+  (name) => {
+    const wrong = folder(`wrong-${name}`);
+    writeFileSync(wrong, 's3cret');
+    const empty = folder(`empty-${name}`);
+    writeFileSync(empty, '\n');
+    const problemOf = (env: NodeJS.ProcessEnv) => {
+      const problem = problemsOf(env);
+      expect(problem).toMatch(/^The environment has a problem:\n {2}\w+ .+: .+\.$/);
+      expect(problem).not.toContain('s3cret');
+      return problem;
+    };
+    const file = `${name}_FILE`;
+    expect(problemOf({ [file]: folder('none') })).toContain(
+      `${file} names ${folder('none')}, which cannot be read (ENOENT): `,
+    );
+    expect(problemOf({ [file]: folder('.') })).toContain('cannot be read (EISDIR)');
+    expect(problemOf({ [file]: empty })).toContain(`${file} names ${empty}, which is empty`);
+    expect(problemOf({ [file]: wrong })).toContain(`  ${name} is not usable: `);
+    expect(problemOf({ [file]: wrong, [name]: 'redis://:s3cret=s3cret@cache' })).toContain(
+      `${file} is set, and so is ${name}`,
+    );
+    // Whoever confuses the two variables puts the secret here.
+    expect(problemOf({ [file]: 's3cret' })).toContain(`${file} must be an absolute path`);
+  },
+);
+
+test('the secrets among the values are known, as they are and as a URL has them', () => {
+  const config = readConfig({
+    REDIS_URL: 'redis+sentinel://user:pass%2Fword@a/main?sentinel_password=another-one',
+    OPS_TOKEN: 'a-token-of-20-letters',
+    OTEL_EXPORTER_OTLP_HEADERS: 'authorization=Bearer%20token, x-short = 1',
+  });
+  expect(secretsOf(config)).toEqual([
+    'pass/word',
+    'pass%2Fword',
+    'another-one',
+    'a-token-of-20-letters',
+    'Bearer token',
+    'Bearer%20token',
+    'authorization=Bearer%20token, x-short = 1',
+    expect.any(String),
+  ]);
+  expect(secretsOf(readConfig({ REDIS_URL: '/run/redis.sock' }))).toEqual([]);
+});
+
+test('headers of traces are read as OpenTelemetry reads them', () => {
+  expect(parseHeaders('a=1,b = x%20y=z ,c=%zz')).toEqual({ a: '1', b: 'x y=z', c: '%zz' });
+  expect(parseHeaders()).toEqual({});
 });
 
 test("the README's table names every variable with its default and its meaning, and no other", () => {

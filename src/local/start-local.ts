@@ -85,7 +85,7 @@ export async function startLocal(options: LocalOptions): Promise<RunningLocal> {
     await confirmFolder(redis, folder);
     const hello = await createHello(store);
 
-    const childEnv = { ...env, REDIS_URL: redisServer.url, LOG_LEVEL: 'info' };
+    const childEnv = { ...env, REDIS_URL: redisServer.url, REDIS_URL_FILE: '', LOG_LEVEL: 'info' };
     const onRecord = (record: LogRecord) => {
       void latestOutput(store, record).then((output) => options.onRecord(record, output));
     };
