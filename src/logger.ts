@@ -1,6 +1,7 @@
 import { type DestinationStream, type Logger, type LoggerOptions, pino } from 'pino';
 import { API_KEY_IN_TEXT } from './core/api-key.ts';
 import { withDeadline } from './core/deadline.ts';
+import { errorRecord } from './core/error-record.ts';
 
 export type { Logger } from 'pino';
 
@@ -18,10 +19,17 @@ const FLUSH_DEADLINE_MS = 500;
  *
  * @param level a pino level, or `silent`
  * @param process which of orc's processes writes; stands in every line
+ * @param secrets are replaced wherever they stand in a line
  */
-export function createLogger(level: string, process: 'api' | 'worker'): Logger {
+export function createLogger(
+  level: string,
+  process: 'api' | 'worker',
+  secrets: readonly string[] = [],
+): Logger {
   const options: LoggerOptions = {
     level,
+    serializers: { err: (error: unknown) => errorRecord(error) },
+    ...(secrets.length > 0 && { hooks: { streamWrite: replacing(secrets) } }),
     base: { process },
     timestamp: () => `,"time":"${isoTime(Date.now())}"`,
     formatters: { level: (label) => ({ level: label }) },
@@ -37,6 +45,16 @@ export function createLogger(level: string, process: 'api' | 'worker'): Logger {
   if (process === 'api') return pino(options, gathering());
   // Even one character of a buffer is what makes `flush` wait.
   return pino(options, pino.destination({ dest: 1, sync: false, minLength: 1 }));
+}
+
+/** Takes secrets out of lines of JSON. */
+function replacing(secrets: readonly string[]): (line: string) => string {
+  const written = secrets.map((secret) => JSON.stringify(secret).slice(1, -1));
+  return (line) => {
+    // Nearly no line has one, and looking for them costs less than making the line again.
+    if (!written.some((secret) => line.includes(secret))) return line;
+    return written.reduce((text, secret) => text.replaceAll(secret, '[redacted]'), line);
+  };
 }
 
 /**
@@ -90,6 +108,51 @@ function isoTime(ms: number): string {
 export async function flush(logger: Logger): Promise<void> {
   const flushed = new Promise<void>((resolve) => logger.flush(() => resolve()));
   await withDeadline(flushed, FLUSH_DEADLINE_MS).catch(() => undefined);
+}
+
+/** Equal reports are told of this often, in milliseconds, however often they are made. */
+const REPEAT_MS = 60_000;
+
+/** Kinds of reports told apart at the same time; what comes besides counts as one more. */
+const MAX_KINDS = 20;
+
+/** What makes two equal reports differ: numbers, hashes and ids. */
+const PARTICULARS = /\b(?=[\w-]*\d)[\w-]+\b/g;
+
+/**
+ * Limits what an error that comes again and again writes: the first one of its kind is told at once, and then, once a
+ * minute for as long as they come, the latest with the count of those that came since.
+ *
+ * @param tell is given no count for the first one
+ */
+export function limitRepeats(
+  tell: (error: Error, count: number | undefined) => void,
+): (error: Error) => void {
+  const kinds = new Map<string, { latest: Error; count: number }>();
+  const sumUpLater = (kind: string) => {
+    const sumUp = () => {
+      const repeated = kinds.get(kind);
+      kinds.delete(kind);
+      if (!repeated || repeated.count === 0) return;
+      tell(repeated.latest, repeated.count);
+      kinds.set(kind, { ...repeated, count: 0 });
+      sumUpLater(kind);
+    };
+    setTimeout(sumUp, REPEAT_MS).unref();
+  };
+  return (error) => {
+    const own = `${error.name} ${error.message.slice(0, 200).replace(PARTICULARS, '')}`;
+    const kind = kinds.has(own) || kinds.size < MAX_KINDS ? own : 'others';
+    const repeated = kinds.get(kind);
+    if (repeated) {
+      repeated.latest = error;
+      repeated.count += 1;
+      return;
+    }
+    kinds.set(kind, { latest: error, count: 0 });
+    tell(error, undefined);
+    sumUpLater(kind);
+  };
 }
 
 /** A string that may come from a client, made fit for the log: no API key, and no more than 200 characters. */

@@ -1,6 +1,7 @@
 import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
-import { expect, onTestFinished, test } from 'vitest';
+import { expect, onTestFinished, test, vi } from 'vitest';
+import { limitRepeats } from '../src/logger.ts';
 import { compiled } from './support/repository.ts';
 
 /** Node's arguments for a process that logs as the API does. */
@@ -42,4 +43,62 @@ test('a line is written though no other comes', async () => {
   onTestFinished(() => void waiting.kill());
   const [line] = (await once(waiting.stdout, 'data')) as [Buffer];
   expect(String(line)).toContain('"msg":"alone"');
+});
+
+test('a secret is in no line, whatever field of the line holds it', () => {
+  const secret = 'a "quoted" secret';
+  const program = `
+    import { createLogger } from '${compiled('logger.js')}';
+    const logger = createLogger('info', 'worker', [${JSON.stringify(secret)}]);
+    logger.info({ field: ${JSON.stringify(secret)} }, 'before ' + ${JSON.stringify(secret)} + ' after');`;
+  const { stdout } = spawnSync(process.execPath, ['--input-type=module', '--eval', program], {
+    encoding: 'utf8',
+  });
+  expect(JSON.parse(stdout)).toMatchObject({ field: '[redacted]', msg: 'before [redacted] after' });
+});
+
+test('an error is logged without what was sent', () => {
+  const source = `
+    const error = new Error('WRONGPASS');
+    error.command = { name: 'auth', args: ['s3cret'] };
+    error.cause = Object.assign(new Error('redis://user:s3cret@cache'), { code: 'ERR', spawnargs: ['s3cret'] });
+    logger.error({ err: error }, 'failed');
+    logger.error(error);`;
+  const { stdout } = spawnSync(process.execPath, loggingBy(source), { encoding: 'utf8' });
+  const cause = { type: 'Error', message: 'redis://[redacted]@cache', code: 'ERR' };
+  for (const line of stdout.trim().split('\n')) {
+    expect(JSON.parse(line)).toMatchObject({ err: { type: 'Error', message: 'WRONGPASS', cause } });
+  }
+  expect(stdout).not.toContain('s3cret');
+});
+
+test('an error that comes again and again is told once, and then once a minute with a count', () => {
+  vi.useFakeTimers();
+  onTestFinished(() => void vi.useRealTimers());
+  const told: [string, number | undefined][] = [];
+  const report = limitRepeats(({ message }, count) => told.push([message, count]));
+  for (let index = 1; index <= 1000; index += 1) report(new Error(`run run_${index} was refused`));
+  report(new Error('another'));
+  expect(told.splice(0)).toEqual([
+    ['run run_1 was refused', undefined],
+    ['another', undefined],
+  ]);
+  vi.advanceTimersByTime(60_000);
+  expect(told.splice(0)).toEqual([['run run_1000 was refused', 999]]);
+  report(new Error('run run_1001 was refused'));
+  expect(told).toEqual([]);
+  vi.advanceTimersByTime(60_000);
+  expect(told.splice(0)).toEqual([['run run_1001 was refused', 1]]);
+  vi.advanceTimersByTime(120_000);
+  report(new Error('run run_1002 was refused'));
+  expect(told).toEqual([['run run_1002 was refused', undefined]]);
+});
+
+test('errors of ever new kinds are told of a limited number of times', () => {
+  let count = 0;
+  const report = limitRepeats(() => {
+    count += 1;
+  });
+  for (let index = 0; index < 1000; index += 1) report(new Error('x'.repeat(index % 100)));
+  expect(count).toBeLessThan(30);
 });

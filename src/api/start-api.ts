@@ -1,6 +1,6 @@
 import type { Config } from '../config.ts';
 import { withDeadline } from '../core/deadline.ts';
-import type { Logger } from '../logger.ts';
+import { type Logger, limitRepeats } from '../logger.ts';
 import type { Ops } from '../ops/start-ops.ts';
 import type { Tracing } from '../ops/tracing.ts';
 import { connect, outageReporter } from '../store/connect.ts';
@@ -41,7 +41,8 @@ export async function startApi(
   });
   const redis = connect(redisUrl, 'fail-fast', outage.onError);
   outage.watch(redis);
-  const store = createStore(redis, config.REDIS_PREFIX, (err) => logger.warn({ err }, 'queue error'));
+  const onError = limitRepeats((err, count) => logger.warn({ err, count }, 'queue error'));
+  const store = createStore(redis, config.REDIS_PREFIX, onError);
   const health = new HealthMonitor(store, (from, { status, workersAlive }, err) =>
     logger[status === 'ok' ? 'info' : 'warn']({ from, status, workersAlive, err }, 'health changed'),
   );

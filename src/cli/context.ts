@@ -1,5 +1,6 @@
 import type { Config } from '../config.ts';
 import { DeadlineError, withDeadline } from '../core/deadline.ts';
+import { errorText } from '../core/error-record.ts';
 import { parseRedisUrl, type RedisAddress } from '../core/redis-url.ts';
 import { findLocal } from '../local/find-local.ts';
 import type { Store } from '../store/store.ts';
@@ -72,7 +73,7 @@ export async function withStore<T>(
     const silent = error instanceof DeadlineError && `it did not answer within ${deadlineMs / 1000} s`;
     const reason = lastError?.message ?? (silent || (error as Error).message);
     throw new CommandError(
-      `Redis at ${withoutPassword(url)} cannot be used: ${reason}. Check ${whatToCheck(parseRedisUrl(url))}.`,
+      `Redis at ${withoutPassword(url)} cannot be used: ${errorText(reason)}. Check ${whatToCheck(parseRedisUrl(url))}.`,
       { cause: error },
     );
   }

@@ -1,5 +1,5 @@
 import { Command } from 'commander';
-import type { Config } from '../config.ts';
+import { type Config, secretsOf } from '../config.ts';
 import { READY } from '../local/child.ts';
 import { createLogger, flush, type Logger } from '../logger.ts';
 import type { Ops } from '../ops/start-ops.ts';
@@ -26,7 +26,7 @@ later than half a second, at once.`,
     .action(async () => {
       setV8Flags();
       const config = context.config();
-      const logger = createLogger(config.LOG_LEVEL, 'api');
+      const logger = createLogger(config.LOG_LEVEL, 'api', secretsOf(config));
       const redisUrl = await redisUrlOf(context);
       const tracing = await tracingOf('api', config, logger);
       const { startApi } = await import('../api/start-api.ts');
@@ -55,7 +55,7 @@ second, ends it at once.`,
     .action(async () => {
       setV8Flags();
       const config = context.config();
-      const logger = createLogger(config.LOG_LEVEL, 'worker');
+      const logger = createLogger(config.LOG_LEVEL, 'worker', secretsOf(config));
       const redisUrl = await redisUrlOf(context);
       const tracing = await tracingOf('worker', config, logger);
       const { startWorker } = await import('../worker/start-worker.ts');

@@ -1,7 +1,8 @@
 import type { FastifyPluginCallback, FastifyRequest } from 'fastify';
-import type { Config } from '../config.ts';
+import { type Config, parseHeaders } from '../config.ts';
 import { withDeadline } from '../core/deadline.ts';
-import { type Logger, loggablePath } from '../logger.ts';
+import { errorText } from '../core/error-record.ts';
+import { type Logger, limitRepeats, loggablePath } from '../logger.ts';
 import type { QueueTelemetry } from '../store/consumer.ts';
 
 /** Time for the last spans to be sent at the end, in milliseconds. */
@@ -28,13 +29,16 @@ export interface Tracing {
  */
 export async function startTracing(
   process: 'api' | 'worker',
-  { version, OTEL_EXPORTER_OTLP_PROTOCOL: protocol }: Config,
+  { version, OTEL_EXPORTER_OTLP_PROTOCOL: protocol, OTEL_EXPORTER_OTLP_HEADERS }: Config,
   logger: Logger,
 ): Promise<Tracing> {
   const { api, node, resources, exporters, BullMQOtel, FastifyOtelInstrumentation } = await loadPackages();
   const { context, diag, DiagLogLevel, propagation, SpanKind } = api;
   const { defaultResource, detectResources, envDetector, resourceFromAttributes } = resources;
-  const onError = (message: string) => logger.warn({ reason: message }, 'traces cannot be sent');
+  const report = limitRepeats(({ message: reason }, count) =>
+    logger.warn({ reason: errorText(reason), count }, 'traces cannot be sent'),
+  );
+  const onError = (message: string) => report(new Error(message));
   const silent = () => undefined;
   const diagLogger = { error: onError, warn: silent, info: silent, debug: silent, verbose: silent };
   diag.setLogger(diagLogger, DiagLogLevel.ERROR);
@@ -43,7 +47,11 @@ export async function startTracing(
     resource: defaultResource()
       .merge(resourceFromAttributes({ 'service.name': `orc-${process}`, 'service.version': version }))
       .merge(detectResources({ detectors: [envDetector] })),
-    spanProcessors: [new node.BatchSpanProcessor(new exporters[protocol]())],
+    spanProcessors: [
+      new node.BatchSpanProcessor(
+        new exporters[protocol]({ headers: parseHeaders(OTEL_EXPORTER_OTLP_HEADERS) }),
+      ),
+    ],
   });
   provider.register();
 

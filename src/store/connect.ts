@@ -106,23 +106,33 @@ export async function settle(redis: RedisClient, ms: number): Promise<void> {
   });
 }
 
+/** A connection that lasts for less, in milliseconds, is no end of an outage: a server that lets nobody stay is none. */
+const STEADY_MS = 500;
+
 /** Reports an outage once when it begins and once when it ends, instead of at every attempt to reconnect. */
 export function outageReporter(report: { down(error: Error): void; up(): void }): {
   onError(error: Error): void;
   watch(redis: RedisClient): void;
 } {
   let isDown = false;
+  let recovery: NodeJS.Timeout | undefined;
   return {
     onError(error) {
+      clearTimeout(recovery);
       if (isDown) return;
       isDown = true;
       report.down(error);
     },
     watch(redis) {
       redis.on('ready', () => {
-        if (isDown) report.up();
-        isDown = false;
+        clearTimeout(recovery);
+        if (!isDown) return;
+        recovery = setTimeout(() => {
+          report.up();
+          isDown = false;
+        }, STEADY_MS).unref();
       });
+      redis.on('close', () => clearTimeout(recovery));
     },
   };
 }

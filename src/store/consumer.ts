@@ -1,3 +1,4 @@
+import { setTimeout as delay } from 'node:timers/promises';
 import { DelayedError, UnrecoverableError, WaitingError, Worker } from 'bullmq';
 import { withDeadline } from '../core/deadline.ts';
 import type { AttemptResult, Run, RunAttempt, RunOutcome } from '../core/run.ts';
@@ -43,6 +44,13 @@ export interface Lease {
 
 /** Pause after an error of Redis, in milliseconds. BullMQ's own 15 s would leave a worker idle long after an outage. */
 const RETRY_MS = 500;
+
+/**
+ * Pause before a run is asked for again after Redis refused to tell one, in milliseconds: it grows by the first with each
+ * refusal in a row, up to the longest. BullMQ asks again at once, thousands of times a second.
+ */
+const REFUSAL_PAUSE_MS = 50;
+const LONGEST_REFUSAL_PAUSE_MS = 2000;
 
 /** Lanes are looked after this often, in milliseconds: so long may a run wait too long after a crash. */
 const TIDY_MS = 5000;
@@ -294,9 +302,14 @@ type RunWorkerOptions = ConstructorParameters<typeof Worker<RunJobData, RunOutco
 
 export type QueueTelemetry = NonNullable<NonNullable<RunWorkerOptions>['telemetry']>;
 
-/** BullMQ's worker, which also says which locks it has renewed, and when it asked Redis to, by `Date.now()`. */
+/**
+ * BullMQ's worker, which also says which locks it has renewed, and when it asked Redis to, by `Date.now()`; and which
+ * pauses after a refusal of Redis.
+ */
 class RenewingWorker extends Worker<RunJobData, RunOutcome> {
   readonly #renewed: (runIds: string[], askedAt: number) => void;
+  readonly #closing = new AbortController();
+  #refusals = 0;
 
   constructor(
     renewed: (runIds: string[], askedAt: number) => void,
@@ -305,6 +318,20 @@ class RenewingWorker extends Worker<RunJobData, RunOutcome> {
   ) {
     super(QUEUE_NAME, process, options);
     this.#renewed = renewed;
+    this.once('closing', () => this.#closing.abort());
+  }
+
+  protected override async moveToActive(token: string, name?: string) {
+    const pauseMs = Math.min(this.#refusals * REFUSAL_PAUSE_MS, LONGEST_REFUSAL_PAUSE_MS);
+    if (pauseMs > 0) await delay(pauseMs, undefined, { signal: this.#closing.signal }).catch(() => undefined);
+    try {
+      const job = await super.moveToActive(token, name);
+      this.#refusals = 0;
+      return job;
+    } catch (error) {
+      this.#refusals += 1;
+      throw error;
+    }
   }
 
   /** A run says itself which trace it belongs to, whether its API process sends traces or not. */

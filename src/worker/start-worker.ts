@@ -3,7 +3,7 @@ import { hostname } from 'node:os';
 import { type Config, processEnvironment } from '../config.ts';
 import { withDeadline } from '../core/deadline.ts';
 import type { Run, RunAttempt } from '../core/run.ts';
-import type { Logger } from '../logger.ts';
+import { type Logger, limitRepeats } from '../logger.ts';
 import type { Ops } from '../ops/start-ops.ts';
 import type { Tracing } from '../ops/tracing.ts';
 import { connect, outageReporter, settle } from '../store/connect.ts';
@@ -60,7 +60,7 @@ export function startWorker(
   // An own connection for the sign of life and what else goes on beside runs, which fails while Redis is away instead of
   // piling up.
   const sideConnection = connect(redisUrl, 'fail-fast', () => {});
-  const onError = (err: Error) => logger.warn({ err }, 'queue error');
+  const onError = limitRepeats((err, count) => logger.warn({ err, count }, 'queue error'));
   const store = createStore(redis, config.REDIS_PREFIX, onError);
   const side = createStore(sideConnection, config.REDIS_PREFIX, onError);
   const retentionSeconds = config.RUN_RETENTION_DAYS * SECONDS_PER_DAY;
