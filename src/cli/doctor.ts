@@ -66,8 +66,11 @@ function readConfig({ config }: CommandContext): Config | Finding[] {
 async function checkStore(context: CommandContext, config: Config): Promise<Finding[]> {
   try {
     return await withStore(context, async (store) => {
-      const { checkRedis } = await import('./checks/redis.ts');
-      const findings = [ok('redis', 'it can be reached'), ...(await checkRedis(store))];
+      const { checkRedis, checkRights } = await import('./checks/redis.ts');
+      const reached = [ok('redis', 'it can be reached'), await checkRights(store)];
+      // What it lacks is needed to look at the rest.
+      if (reached.some(({ state }) => state === 'problem')) return reached;
+      const findings = [...reached, ...(await checkRedis(store))];
       // BullMQ cannot even be asked without writing.
       const takesWrites = findings.some(({ check, state }) => check === 'redis writes' && state === 'ok');
       return takesWrites ? [...findings, ...(await checkRuns(store, config))] : findings;

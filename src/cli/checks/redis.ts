@@ -1,3 +1,5 @@
+import { errorText } from '../../core/error-record.ts';
+import { findMissingRights } from '../../store/missing-rights.ts';
 import { type RedisReport, readRedisReport } from '../../store/redis-report.ts';
 import type { Store } from '../../store/store.ts';
 import { formatDuration } from '../durations.ts';
@@ -34,6 +36,18 @@ export async function checkRedis(store: Store): Promise<Finding[]> {
   ];
 }
 
+/** Whether this login may do what orc does. */
+export async function checkRights({ redis, keys }: Store): Promise<Finding> {
+  const { login, missing } = await findMissingRights(redis, keys);
+  if (missing.length === 0) return ok('redis rights', 'this login has those that orc needs');
+  const rights = missing.map((right) => right.replace(/^@/, '+@'));
+  return problem(
+    'redis rights',
+    `the login ${login} lacks ${missing.join(', ')} (NOPERM)`,
+    `redis-cli acl setuser ${login} ${rights.join(' ')}; docs/redis.md lists them all`,
+  );
+}
+
 function checkVersion({ version }: RedisReport): Finding {
   const [major = 0, minor = 0] = version.split('.').map(Number);
   const [oldestMajor, oldestMinor] = OLDEST_VERSION;
@@ -48,7 +62,7 @@ async function checkWrites({ workers }: Store): Promise<Finding> {
     return ok('redis writes', 'it takes writes');
   } catch (error) {
     const { message } = error as Error;
-    return problem('redis writes', `it refuses writes: ${message}`, cureForRefusal(message));
+    return problem('redis writes', `it refuses writes: ${errorText(message)}`, cureForRefusal(message));
   }
 }
 
