@@ -11,9 +11,6 @@ const BUILD_TIMEOUT_MS = 300_000;
 /** What redis-memory-server calls the newest release, and the directory it builds it in. */
 const BUILD_VERSION = 'stable';
 
-/** Not a dependency: its install script would build Redis on every machine, and fail where that cannot be done. */
-const BUILDER = 'redis-memory-server@^0.17.1';
-
 /** Where a server lies in an entry of the cache directory, be it an unpacked package or a build. */
 const CACHED_SERVERS = ['usr/bin/redis-server', 'usr/bin/valkey-server', 'redis-server'];
 
@@ -174,8 +171,8 @@ async function fromBuild(search: Search): Promise<RedisServer | undefined> {
   for (const tool of ['make', 'cc']) {
     if ((await onPath(env, tool)).length === 0) throw new Error(`build: \`${tool}\` is not on the PATH`);
   }
+  const script = findBuildScript();
   report(`Redis is not installed; building it in ${cacheDir}, which takes some minutes`);
-  const script = await findBuildScript(search);
   const settings = {
     REDISMS_DOWNLOAD_DIR: cacheDir,
     REDISMS_VERSION: BUILD_VERSION,
@@ -189,14 +186,12 @@ async function fromBuild(search: Search): Promise<RedisServer | undefined> {
   return cachedServer(built, search);
 }
 
-/** The one in a checkout's own dependencies, else fetched into the cache. */
-async function findBuildScript({ env, cacheDir }: Search): Promise<string> {
+/** A checkout's own: what is installed besides would be held against no lock file. */
+function findBuildScript(): string {
   try {
     return fileURLToPath(import.meta.resolve('redis-memory-server/scripts/postinstall.js'));
-  } catch {
-    const folder = join(cacheDir, 'builder');
-    await run('npm', ['install', '--ignore-scripts', '--prefix', folder, BUILDER], env, BUILD_TIMEOUT_MS);
-    return join(folder, 'node_modules/redis-memory-server/scripts/postinstall.js');
+  } catch (cause) {
+    throw new Error('build: redis-memory-server comes with a checkout of orc only', { cause });
   }
 }
 
