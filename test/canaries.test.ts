@@ -108,6 +108,14 @@ test('a key and a payload are in no command line while a run is executed', () =>
   expect(lines.filter((line) => [PAYLOAD, ...keys].some((canary) => line.includes(canary)))).toEqual([]);
 });
 
+test("the signal for Node's debugger, by which any process of the user could read a secret, opens no port", async () => {
+  for (const { child } of [api, worker]) child.kill('SIGUSR1');
+  // What takes a process of Node as long to start as to open its port.
+  expect((await runOrc(['status'], { env })).code).toBe(0);
+  expect([...api.lines, ...worker.lines].filter((line) => line.includes('Debugger'))).toEqual([]);
+  expect((await fetch(`${api.url}/orc/health`)).status).toBe(200);
+});
+
 test('a key is in no file of Redis: neither in the AOF, nor in a rewritten one, nor in a dump', async () => {
   const holdingKeys = async () =>
     (await redisFiles()).filter(({ text }) => keys.some((key) => text.includes(key))).map(({ name }) => name);

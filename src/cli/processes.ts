@@ -24,6 +24,7 @@ later than half a second, at once.`,
       }),
     )
     .action(async () => {
+      refuseDebuggers();
       setV8Flags();
       const config = context.config();
       const logger = createLogger(config.LOG_LEVEL, 'api', secretsOf(config));
@@ -53,6 +54,7 @@ second, ends it at once.`,
       }),
     )
     .action(async () => {
+      refuseDebuggers();
       setV8Flags();
       const config = context.config();
       const logger = createLogger(config.LOG_LEVEL, 'worker', secretsOf(config));
@@ -85,6 +87,14 @@ async function tracingOf(
   if (config.OTEL_EXPORTER_OTLP_ENDPOINT === undefined) return undefined;
   const { startTracing } = await import('../ops/tracing.ts');
   return startTracing(name, config, logger);
+}
+
+/**
+ * Node would open a debugger's port on this signal, and all that the process holds would be open to every command of its
+ * user, and to everybody on the machine.
+ */
+function refuseDebuggers(): void {
+  process.on('SIGUSR1', () => undefined);
 }
 
 /** Ends the process in order: on SIGTERM and SIGINT, on an error nobody caught, and when its parent is gone. */
