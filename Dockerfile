@@ -1,5 +1,5 @@
-# Pin it by its digest for images that can be rebuilt bit by bit: --build-arg NODE_IMAGE=node:24-bookworm-slim@sha256:…
-ARG NODE_IMAGE=node:24-bookworm-slim
+# For images that can be rebuilt bit by bit, add its digest: --build-arg NODE_IMAGE=node:24.20.0-bookworm-slim@sha256:…
+ARG NODE_IMAGE=node:24.20.0-bookworm-slim
 
 FROM ${NODE_IMAGE} AS base
 WORKDIR /app
@@ -15,10 +15,15 @@ FROM base AS production-dependencies
 RUN npm ci --omit=dev
 
 FROM ${NODE_IMAGE}
-# Process 1: it ends node when a signal comes before node listens to signals, and reaps what commands leave behind.
+# tini is process 1: it ends node when a signal comes before node listens to signals, and reaps what commands leave behind.
+# What is started from a file that its user may not read belongs to root in /proc: so commands cannot read the environment
+# of the worker and of tini, nor their memory. Commands that need node find the other one, on the PATH.
 RUN apt-get update \
   && apt-get install --yes --no-install-recommends tini \
-  && rm -rf /var/lib/apt/lists/* /var/cache/apt/* /var/log/apt /var/log/dpkg.log
+  && rm -rf /var/lib/apt/lists/* /var/cache/apt/* /var/log/apt /var/log/dpkg.log \
+  && chmod 711 /usr/bin/tini \
+  && install -D --mode=711 "$(command -v node)" /usr/local/lib/orc/node \
+  && useradd --uid 1001 --user-group --no-create-home --home-dir /tmp orc-worker
 # A container is reached through its own address, not through its loopback interface; the ops listener stays there.
 ENV NODE_ENV=production HOST=0.0.0.0 OPS_PORT=9464
 WORKDIR /app
@@ -26,12 +31,13 @@ COPY package.json ./
 COPY --from=production-dependencies /app/node_modules ./node_modules
 COPY --from=build /app/dist ./dist
 COPY openapi ./openapi
-RUN ln -s /app/dist/orc.js /usr/local/bin/orc
-# By number, so that Kubernetes sees that it is not root. Nothing but /tmp is written to.
+RUN sed --in-place '1s,.*,#!/usr/local/lib/orc/node,' dist/orc.js && ln -s /app/dist/orc.js /usr/local/bin/orc
+# The API's user. The worker is started as 1001:1001. By number, so that Kubernetes sees that it is not root. Nothing but
+# /tmp is written to.
 USER 1000:1000
 EXPOSE 3000
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=5s --start-period=10s --retries=3 \
-  CMD ["node", "-e", "fetch(`http://127.0.0.1:${process.env.OPS_PORT}/ready`).then(({ ok }) => process.exit(ok ? 0 : 1), () => process.exit(1))"]
-ENTRYPOINT ["tini", "--", "node", "--max-semi-space-size=8", "--v8-pool-size=2", "--no-allocation-site-pretenuring", "--no-memory-reducer", "dist/orc.js"]
+  CMD ["/usr/local/lib/orc/node", "-e", "fetch(`http://127.0.0.1:${process.env.OPS_PORT}/ready`).then(({ ok }) => process.exit(ok ? 0 : 1), () => process.exit(1))"]
+ENTRYPOINT ["tini", "--", "/usr/local/lib/orc/node", "--max-semi-space-size=8", "--v8-pool-size=2", "--no-allocation-site-pretenuring", "--no-memory-reducer", "dist/orc.js"]
 CMD ["api"]

@@ -1,6 +1,6 @@
-import { execFile, execFileSync } from 'node:child_process';
+import { execFileSync } from 'node:child_process';
 import { once } from 'node:events';
-import { existsSync } from 'node:fs';
+import { existsSync, statSync } from 'node:fs';
 import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -22,6 +22,12 @@ import {
 
 /** How long it takes to start Node and orc on a busy machine, in milliseconds. */
 const SOON = { timeout: 20_000, interval: 50 };
+
+/** What orc is executed by. */
+const NODE = '/usr/local/lib/orc/node';
+
+/** The worker's, as in docker-compose.yml. */
+const WORKER = '1001:1001';
 
 describe.runIf(canBuildImages())('the image of the Dockerfile', () => {
   let folder: string;
@@ -60,6 +66,7 @@ describe.runIf(canBuildImages())('the image of the Dockerfile', () => {
       // Other containers have a loopback interface of their own, and with it this port.
       env: { ...env, OPS_PORT: `${await freePort()}` },
       command: ['worker'],
+      user: WORKER,
       ...(entrypoint && { entrypoint }),
     });
     await expect.poll(worker.stdout, SOON).toContain('worker takes runs');
@@ -74,13 +81,13 @@ describe.runIf(canBuildImages())('the image of the Dockerfile', () => {
   }
 
   /** Carries out the healthcheck, and returns its exit code. */
-  async function checkHealth(opsPort: number): Promise<number | null> {
-    const [program = '', ...args] = image.healthcheck;
-    return new Promise((resolve) => {
-      const child = execFile(program, args, { env: { ...image.env, OPS_PORT: `${opsPort}` } }, () =>
-        resolve(child.exitCode),
-      );
+  async function checkHealth(opsPort: number): Promise<number> {
+    const check = await startContainer(image, {
+      entrypoint: [],
+      command: image.healthcheck,
+      env: { OPS_PORT: `${opsPort}` },
     });
+    return check.exited;
   }
 
   async function stop(container: Container): Promise<number> {
@@ -108,8 +115,9 @@ describe.runIf(canBuildImages())('the image of the Dockerfile', () => {
       join(layer, 'app'),
       join(layer, 'usr'),
     ]);
-    const bytes = Number(/(\d+)\s+total/.exec(String(size))?.[1]);
-    console.log(`The image adds ${(bytes / 1e6).toFixed(1)} MB to Node's.`);
+    const node = statSync(join(layer, NODE)).size;
+    const bytes = Number(/(\d+)\s+total/.exec(String(size))?.[1]) - node;
+    console.log(`The image adds ${(bytes / 1e6).toFixed(1)} MB and a copy of node to Node's.`);
     expect(bytes).toBeLessThan(60e6);
     const lists = await startContainer(image, { entrypoint: ['ls'], command: ['/var/lib/apt/lists'] });
     expect([await lists.exited, lists.stdout()]).toEqual([0, '']);
@@ -139,8 +147,40 @@ describe.runIf(canBuildImages())('the image of the Dockerfile', () => {
     expect(status).toBe(202);
     await expect.poll(worker.stdout, SOON).toContain('"run ended"');
     const logs = await orc('runs', 'logs', String(body['runId']));
-    expect(logs).toMatch(/1000\n.*1000\n.*\/tmp\/.*\n.*here: yes\n/s);
+    expect(logs).toMatch(/1001\n.*1001\n.*\/tmp\/.*\n.*here: yes\n/s);
     expect(logs.match(/Read-only file system/g)).toHaveLength(2);
+    expect(await Promise.all([stop(api), stop(worker)])).toEqual([0, 0]);
+  });
+
+  test('a command reads neither the environment nor the memory of the worker, nor of what else has its secrets', async () => {
+    const secret = 'canary-of-the-worker';
+    const worker = await startContainer(image, {
+      env: { ...env, OPS_PORT: `${await freePort()}`, CANARY: secret },
+      command: ['worker'],
+      user: WORKER,
+    });
+    await expect.poll(worker.stdout, SOON).toContain('worker takes runs');
+    // The engine executes it again and again in the worker's container, with the worker's environment.
+    const [program = ''] = image.healthcheck;
+    const look = `
+      for file in environ mem maps fd/0; do head -c 1 /proc/$PPID/$file > /dev/null 2>&1 && echo "reads $file of $PPID"; done
+      cat /proc/[0-9]*/environ 2> /dev/null | tr '\\0' '\\n' | grep CANARY
+      tr '\\0' '\\n' < /proc/$$/environ | grep ^ORC_WORKER
+      for pid in $PPID 1; do cat /proc/$pid/cmdline | tr '\\0' ' ' | head -c 60; echo; done
+      ${program} -e 'try { require("fs").readFileSync("/proc/self/environ"); console.log("readable") } catch (error) { console.log(error.code) }'`;
+    const created = JSON.parse(
+      await orc('automations', 'create', 'curious', '--json', '--attempts', '1', '--', 'sh', '-c', look),
+    );
+    const api = await startApi();
+    const { body } = await postTrigger(api.url, 'curious', created.apiKey);
+    await expect.poll(worker.stdout, SOON).toContain('"run ended"');
+    const logs = await orc('runs', 'logs', String(body['runId']));
+    // The look itself works: it reads an environment, and knows the processes.
+    expect(logs).toContain('ORC_WORKER=');
+    expect(logs).toMatch(/node --max-semi.*tini --/s);
+    expect(logs).not.toContain('reads');
+    expect(logs).not.toContain(secret);
+    expect(logs).toContain('EACCES');
     expect(await Promise.all([stop(api), stop(worker)])).toEqual([0, 0]);
   });
 
@@ -161,7 +201,7 @@ describe.runIf(canBuildImages())('the image of the Dockerfile', () => {
 
   test('ends on SIGTERM before Node listens to signals, which Node as process 1 would not', async () => {
     const wait = ['node', '-e', "console.log('up'); setTimeout(() => {}, 60_000)"];
-    const init = image.entrypoint.slice(0, image.entrypoint.indexOf('node'));
+    const init = image.entrypoint.slice(0, image.entrypoint.indexOf(NODE));
     const withInit = await startContainer(image, { entrypoint: init, command: wait });
     const without = await startContainer(image, { entrypoint: [], command: wait });
     await expect.poll(withInit.stdout, SOON).toBe('up\n');
@@ -200,7 +240,7 @@ describe.runIf(canBuildImages())('the image of the Dockerfile', () => {
       return zombies.length;
     };
     expect(await zombiesAfterRun()).toBe(0);
-    const node = image.entrypoint.slice(image.entrypoint.indexOf('node'));
+    const node = image.entrypoint.slice(image.entrypoint.indexOf(NODE));
     expect(await zombiesAfterRun(node)).toBeGreaterThan(0);
     expect(await stop(api)).toBe(0);
   });

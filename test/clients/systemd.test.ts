@@ -31,6 +31,18 @@ test('a worker alone is told to end, and outlives a command that the kernel ends
   expect(text).toMatch(/^OOMPolicy=continue$/m);
 });
 
+test('API and worker have users of their own, and only the API, which runs no commands, a file with the secret', () => {
+  const [api = '', worker = ''] = ['orc-api', 'orc-worker'].map((name) => {
+    const { text = '' } = units.find((unit) => unit.name === `${name}.service`) ?? {};
+    expect(text).toMatch(new RegExp(`^User=${name}$`, 'm'));
+    return text;
+  });
+  expect(api).toMatch(/^LoadCredential=redis-url:/m);
+  expect(api).toMatch(/^Environment=REDIS_URL_FILE=%d\/redis-url$/m);
+  expect(worker).not.toContain('LoadCredential');
+  expect(worker).toMatch(/^EnvironmentFile=\/etc\/orc\/worker.env$/m);
+});
+
 describe.runIf(analyze)('systemd-analyze', () => {
   function run(...args: string[]): Promise<{ code: number | null; output: string }> {
     return new Promise((resolve) => {
@@ -48,7 +60,9 @@ describe.runIf(analyze)('systemd-analyze', () => {
     return Promise.all(
       units.map(async ({ name, text }) => {
         const path = join(folder, name);
-        const installed = text.replace('/usr/bin/node /opt/orc/dist/orc.js', `${process.execPath} ${ORC}`);
+        const installed = text
+          .replace('/usr/local/lib/orc/node', process.execPath)
+          .replace('/opt/orc/dist/orc.js', ORC);
         await writeFile(path, change(installed));
         return path;
       }),

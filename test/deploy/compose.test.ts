@@ -1,5 +1,5 @@
 import { execFile, spawn } from 'node:child_process';
-import { mkdtemp, rm } from 'node:fs/promises';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { promisify } from 'node:util';
@@ -26,11 +26,12 @@ interface Service {
 const PASSWORD = '0123456789abcdef';
 const text = readProjectFile('docker-compose.yml');
 const source = parse(text, { merge: true });
-/** As Compose reads it with the file .env that it asks for. */
-const compose: { services: Record<'redis' | 'api' | 'worker', Service> } = parse(
-  text.replace(/\$\{(\w+)(?::[-?]([^}]*))?\}/g, (_, name, fallback = '') =>
-    name === 'REDIS_PASSWORD' ? PASSWORD : fallback,
-  ),
+/** As Compose reads it without a file .env. */
+const compose: {
+  services: Record<'redis' | 'api' | 'worker', Service>;
+  secrets: Record<string, { file: string }>;
+} = parse(
+  text.replace(/\$\{(\w+):-([^}]*)\}/g, (_, _name, fallback) => fallback),
   { merge: true },
 );
 const { redis, api, worker } = compose.services;
@@ -55,10 +56,36 @@ test('satisfies the schema of the Compose specification', () => {
   expect(validate.errors).toMatchObject([{ keyword: 'additionalProperties' }]);
 });
 
-test('asks for a password instead of starting without one', () => {
-  const uses = text.match(/\$\{REDIS_PASSWORD[^}]*\}/g) ?? [];
-  expect(uses).toHaveLength(2);
-  for (const use of uses) expect(use).toContain(':?put it into .env');
+test('asks for files with the secrets instead of starting without', () => {
+  const files = [...Object.values(compose.secrets).map(({ file }) => file), worker['env_file']];
+  expect(files).toEqual(['secrets/redis-password', 'secrets/redis-url', 'secrets/worker.env']);
+  const deploy = readProjectFile('docs/deploy.md');
+  for (const file of files) expect(deploy).toMatch(new RegExp(`> ${file}$`, 'm'));
+  expect(readProjectFile('.gitignore')).toMatch(/^secrets\/$/m);
+  // In no environment that an engine shows.
+  for (const { environment = {} } of Object.values(compose.services)) {
+    expect(Object.keys(environment)).not.toContain('REDIS_URL');
+  }
+});
+
+test('the worker, whose commands read each file that it can, has no file with a secret', () => {
+  expect(api['secrets']).toEqual(['redis-url']);
+  expect(worker).not.toHaveProperty('secrets');
+  expect(worker['user']).toBe('1001:1001');
+  expect(api).not.toHaveProperty('user');
+});
+
+test('each image has an exact version', () => {
+  const images = [redis.image, ...readProjectFile('Dockerfile').matchAll(/^ARG NODE_IMAGE=(.*)$/gm)].map(
+    String,
+  );
+  expect(images).toHaveLength(2);
+  for (const image of images) expect(image).toMatch(/:\d+\.\d+\.\d+(-|,|$)/);
+});
+
+test.each(Object.entries(compose.services))('%s has limits', (_, service) => {
+  expect(service['mem_limit']).toMatch(/^\d+[mg]$/);
+  expect(service['pids_limit']).toBeGreaterThan(0);
 });
 
 test.each(Object.entries(compose.services))(
@@ -78,8 +105,11 @@ test.each([
   ['api', api],
   ['worker', worker],
 ])('%s is given an environment that orc takes, and the time that it takes to end', (_, service) => {
-  const config = readConfig(service.environment);
-  expect(config.REDIS_URL).toBe(`redis://:${PASSWORD}@redis:6379`);
+  const { REDIS_URL_FILE, ...environment } = service.environment;
+  if (REDIS_URL_FILE !== undefined) {
+    expect(REDIS_URL_FILE.split('/run/secrets/')).toEqual(['', (service['secrets'] as string[])[0]]);
+  }
+  const config = readConfig(environment);
   const graceMs = Number(/^(\d+)s$/.exec(service.stop_grace_period)?.[1]) * 1000;
   expect(graceMs).toBeGreaterThan(config.SHUTDOWN_GRACE_MS + LAST_RESORT_MS);
 });
@@ -94,12 +124,15 @@ test('Redis runs as its command says: with the password, on disk, and without th
   const folder = await mkdtemp(join(tmpdir(), 'orc-compose-'));
   const [shell = '', option = '', script = ''] = redis.command as string[];
   const socket = join(folder, 'redis.sock');
-  // What Compose makes of `$$`, and a socket instead of a port.
+  const secret = join(folder, 'redis-password');
+  await writeFile(secret, PASSWORD);
+  // What Compose makes of `$$` and of secrets, and a socket instead of a port.
   const line = script
     .replaceAll('$$', '$')
+    .replace('/run/secrets/redis-password', secret)
     .replace('redis-server -', `redis-server - --port 0 --unixsocket ${socket}`);
   const PATH = `${dirname(server.command)}:${process.env['PATH']}`;
-  const env = { ...process.env, ...server.env, ...redis.environment, PATH };
+  const env = { ...process.env, ...server.env, PATH };
   const child = spawn(shell, [option, line], { cwd: folder, env, stdio: ['ignore', 'ignore', 'inherit'] });
   const client = new Redis({
     path: socket,
@@ -117,6 +150,10 @@ test('Redis runs as its command says: with the password, on disk, and without th
     expect.arrayContaining(['appendonly', 'yes', 'appendfsync', 'always']),
   );
   expect(await client.config('GET', 'maxmemory-policy')).toEqual(['maxmemory-policy', 'noeviction']);
+  const [, maxmemory] = (await client.config('GET', 'maxmemory')) as string[];
+  expect(2 * Number(maxmemory)).toBeLessThanOrEqual(
+    Number.parseInt(String(redis['mem_limit']), 10) * 2 ** 30,
+  );
   const stranger = new Redis(socket);
   stranger.on('error', () => undefined);
   await expect(stranger.ping()).rejects.toThrow('NOAUTH');

@@ -1,12 +1,12 @@
 import { existsSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { expect, test } from 'vitest';
-import { ConfigSchema } from '../../src/config.ts';
+import { ConfigSchema, SECRET_VARIABLES } from '../../src/config.ts';
 import { NODE_FLAGS } from '../../src/local/child.ts';
 import { linksIn } from '../support/pages.ts';
 import { ROOT, readProjectFile } from '../support/repository.ts';
 
-const FILES = ['README.md', 'docs/deploy.md', 'docs/redis.md'];
+const FILES = ['README.md', 'docs/deploy.md', 'docs/redis.md', 'docs/security.md'];
 const deploy = readProjectFile('docs/deploy.md');
 
 /** The anchors of a page's headings, as GitHub makes them. */
@@ -31,10 +31,13 @@ test.each(FILES)('the links of %s lead somewhere', (file) => {
 
 test('orc starts Node with the same flags wherever it is started', () => {
   const flags = NODE_FLAGS.join(' ');
-  const units = ['api', 'worker'].map((name) => [`docs/systemd/orc-${name}.service`, `node ${flags} `]);
+  const units = ['api', 'worker'].map((name) => [
+    `docs/systemd/orc-${name}.service`,
+    `/usr/local/lib/orc/node ${flags} `,
+  ]);
   const entrypoint = [
     'Dockerfile',
-    `"node", ${NODE_FLAGS.map((flag) => `"${flag}"`).join(', ')}, "dist/orc.js"`,
+    `"/usr/local/lib/orc/node", ${NODE_FLAGS.map((flag) => `"${flag}"`).join(', ')}, "dist/orc.js"`,
   ];
   for (const [file = '', started] of [...units, entrypoint]) expect(readProjectFile(file)).toContain(started);
   expect(deploy).toContain(`\`${flags}\``);
@@ -54,7 +57,7 @@ test('docs/deploy.md says what the sources say', () => {
   const logged = quoted('src/store/consumer.ts', /Error\('(Runs wait for a worker of a newer version) /);
   expect(deploy).toContain(`\`${logged}\``);
   const variables = deploy.matchAll(/`([A-Z]+_[A-Z_]+)(=[^`]*)?`/g);
-  const others = ['OPS_HOST', 'OPS_PORT', 'REDIS_PASSWORD'];
+  const others = SECRET_VARIABLES.map((name) => `${name}_FILE`);
   for (const [, name] of variables)
     expect([...Object.keys(ConfigSchema.properties), ...others]).toContain(name);
 });

@@ -1,5 +1,6 @@
 import { execFile } from 'node:child_process';
 import { mkdtemp, readdir, rm, symlink, writeFile } from 'node:fs/promises';
+import { BlockList, isIPv6 } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
@@ -103,6 +104,70 @@ test('the environment is one that orc takes', () => {
   for (const name of names.flatMap(Object.keys)) expect(known).toContain(name);
 });
 
+test('the API reads the secret from a file, and the worker, whose commands read its files, from the environment', () => {
+  const { containers, volumes } = find('Deployment', 'orc-api')['spec'].template.spec;
+  const [{ env, envFrom, volumeMounts }] = containers;
+  const [variable] = env;
+  const { stringData } = find('Secret', 'orc-redis');
+  const mount = volumeMounts.find(({ name }: { name: string }) => name === 'redis');
+  expect(mount.readOnly).toBe(true);
+  expect([variable.name, variable.value]).toEqual(['REDIS_URL_FILE', `${mount.mountPath}/REDIS_URL`]);
+  expect(Object.keys(stringData)).toEqual(['REDIS_URL']);
+  const { secret } = volumes.find(({ name }: { name: string }) => name === mount.name);
+  expect(secret).toEqual({ secretName: 'orc-redis', defaultMode: 0o440 });
+  expect(envFrom).toEqual([{ configMapRef: { name: 'orc' } }]);
+  const worker = find('Deployment', 'orc-worker')['spec'].template.spec;
+  expect(worker.containers[0].envFrom).toContainEqual({ secretRef: { name: 'orc-redis' } });
+  expect(JSON.stringify(worker.volumes)).not.toContain('secret');
+});
+
+test.each(['orc-api', 'orc-worker'])('a pod of %s has limits, and connections by a policy only', (name) => {
+  const { template } = find('Deployment', name)['spec'];
+  expect(template.spec.containers[0].resources.limits).toEqual({
+    cpu: expect.any(String),
+    memory: expect.any(String),
+    'ephemeral-storage': expect.any(String),
+  });
+  const { spec } = find('NetworkPolicy', name);
+  expect(spec.podSelector.matchLabels).toEqual(template.metadata.labels);
+  expect(spec.policyTypes).toEqual(['Ingress', 'Egress']);
+  const named = template.spec.containers[0].ports.map((port: { name: string }) => port.name);
+  for (const { from, ports } of spec.ingress) {
+    expect(from).not.toEqual([]);
+    for (const { port } of ports) expect(named).toContain(port);
+  }
+  const ports = spec.egress.flatMap((rule: { ports?: { port: number }[] }) => rule.ports ?? []);
+  expect(ports).toContainEqual({ port: 6379 });
+  expect(ports).toContainEqual({ port: 53, protocol: 'UDP' });
+});
+
+test('commands reach neither the cluster nor the metadata of its machines', () => {
+  const { egress } = find('NetworkPolicy', 'orc-worker')['spec'];
+  const blocks = egress.flatMap(({ to = [] }: { to?: { ipBlock?: { cidr: string; except: string[] } }[] }) =>
+    to.flatMap(({ ipBlock }) => (ipBlock ? [ipBlock] : [])),
+  );
+  expect(blocks.map(({ cidr }: { cidr: string }) => cidr)).toEqual(['0.0.0.0/0', '::/0']);
+  const closed = new BlockList();
+  for (const range of blocks.flatMap(({ except }: { except: string[] }) => except)) {
+    const [network = '', bits] = range.split('/');
+    closed.addSubnet(network, Number(bits), isIPv6(network) ? 'ipv6' : 'ipv4');
+  }
+  for (const address of [
+    '10.1.2.3',
+    '127.0.0.1',
+    '169.254.169.254',
+    '172.20.0.1',
+    '192.168.1.1',
+    '100.100.1.1',
+  ]) {
+    expect([address, closed.check(address)]).toEqual([address, true]);
+  }
+  for (const address of ['fd00:ec2::254', 'fe80::1']) {
+    expect([address, closed.check(address, 'ipv6')]).toEqual([address, true]);
+  }
+  expect(closed.check('93.184.216.34')).toBe(false);
+});
+
 test.each(['orc-api', 'orc-worker'])('a pod of %s is given the time that orc takes to end', (name) => {
   const graceMs = Number(find('ConfigMap', 'orc')['data'].SHUTDOWN_GRACE_MS);
   const { spec } = find('Deployment', name)['spec'].template;
@@ -120,7 +185,7 @@ test.each(['orc-api', 'orc-worker'])(
     expect(spec).toMatchObject({
       automountServiceAccountToken: false,
       enableServiceLinks: false,
-      securityContext: { runAsNonRoot: true, runAsUser: 1000 },
+      securityContext: { runAsNonRoot: true, runAsUser: name === 'orc-api' ? 1000 : 1001 },
     });
     const [container] = spec.containers;
     expect(container.securityContext).toEqual({

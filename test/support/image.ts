@@ -205,9 +205,9 @@ export function killContainers(): void {
 /** Starts a container as an engine with `--read-only --tmpfs /tmp:exec --cap-drop ALL` would. */
 export async function startContainer(
   image: Image,
-  args: { env?: Record<string, string>; command?: string[]; entrypoint?: string[] },
+  args: { env?: Record<string, string>; command?: string[]; entrypoint?: string[]; user?: string },
 ): Promise<Container> {
-  const [uid = '', gid = ''] = image.user.split(':');
+  const [uid = '', gid = ''] = (args.user ?? image.user).split(':');
   const env = Object.entries({ HOME: '/tmp', ...image.env, ...args.env }).map(
     ([name, value]) => `${name}=${value}`,
   );
