@@ -65,7 +65,7 @@ test('an error is logged without what was sent', () => {
     logger.error({ err: error }, 'failed');
     logger.error(error);`;
   const { stdout } = spawnSync(process.execPath, loggingBy(source), { encoding: 'utf8' });
-  const cause = { type: 'Error', message: 'redis://[redacted]@cache', code: 'ERR' };
+  const cause = { type: 'Error', message: 'redis://***@cache', code: 'ERR' };
   for (const line of stdout.trim().split('\n')) {
     expect(JSON.parse(line)).toMatchObject({ err: { type: 'Error', message: 'WRONGPASS', cause } });
   }

@@ -15,7 +15,7 @@ export function errorText(text: string): string {
     .replace(REPEATED_ARGUMENTS, '')
     .replace(API_KEY_IN_TEXT, '[redacted]')
     .replace(SIGNING_SECRET_IN_TEXT, '[redacted]')
-    .replace(LOGIN_IN_URL, '$1[redacted]@');
+    .replace(LOGIN_IN_URL, '$1***@');
 }
 /**
  * What is logged of an error besides its class, message, stack and causes. Libraries attach more, such as ioredis the
