@@ -19,9 +19,10 @@ export class AuthThrottle {
   /**
    * Counts a failure.
    *
+   * @param address whatever is known of it
    * @returns seconds after which the address may fail again, or undefined while it may
    */
-  failed(address: string): number | undefined {
+  failed(address: string | undefined): number | undefined {
     const now = Date.now();
     if (now >= this.#windowEndsAt) {
       this.#failures.clear();
@@ -45,7 +46,7 @@ export class AuthThrottle {
 }
 
 /** What counts as one address. A proxy may pass on something else than an address; all of that counts as one, too. */
-function networkOf(address: string): string {
+function networkOf(address = ''): string {
   if (isIPv4(address)) return address;
   const groups = address.split('%', 1)[0]?.replace(/^::ffff:(?=[\d.]+$)/i, '') ?? '';
   if (isIPv4(groups)) return groups;

@@ -130,6 +130,11 @@ export class Connections implements Iterable<Connection> {
   /** Call it before the server listens. */
   attach(server: Server): void {
     server.on('connection', (socket: Socket) => {
+      // Node knows the address of a client that has hung up if it was asked for before. Without one there is nobody to answer.
+      if (socket.remoteAddress === undefined) {
+        socket.destroy();
+        return;
+      }
       const connection = new Connection(socket);
       this.#open.set(socket, connection);
       socket.once('close', () => {

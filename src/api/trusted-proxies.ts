@@ -10,10 +10,12 @@ const MAX_PEERS = 1000;
  *
  * @param proxies addresses and networks
  */
-export function trustedProxies(proxies: string[]): (address: string, hop: number) => boolean {
+export function trustedProxies(proxies: string[]): (address: string | undefined, hop: number) => boolean {
   const isProxy = compile(proxies);
   const peers = new LruMap<boolean>(MAX_PEERS);
   return (address, hop) => {
+    // Of a connection that is closed.
+    if (address === undefined) return false;
     // Further addresses come from a header: anybody can invent them.
     if (hop > 0) return isProxy(address, hop);
     let isTrusted = peers.get(address);

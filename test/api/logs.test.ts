@@ -1,46 +1,11 @@
 import type { InjectOptions } from 'fastify';
-import { symbols } from 'pino';
 import { beforeAll, describe, expect, test } from 'vitest';
 import { RequestLog } from '../../src/api/request-log.ts';
 import { mintApiKey } from '../../src/core/api-key.ts';
-import { createLogger } from '../../src/logger.ts';
 import { expectAccepted, expectError, openTestApp, trigger } from '../support/app.ts';
+import { type LogLine, memoryLogger } from '../support/memory-logger.ts';
 import { listenRaw, RawConnection } from '../support/raw-http.ts';
 import { createAutomation } from '../support/store.ts';
-
-type LogLine = Record<string, unknown>;
-
-/** The production logger, writing into memory. */
-function memoryLogger() {
-  const text: string[] = [];
-  let wake = () => {};
-  const logger = createLogger('debug', 'api');
-  const write = (line: string) => {
-    text.push(line);
-    wake();
-  };
-  Object.assign(logger, { [symbols.streamSym]: { write } });
-  const lines = () => text.map((line) => JSON.parse(line) as LogLine);
-  const next = () =>
-    new Promise<void>((resolve) => {
-      wake = resolve;
-    });
-  /** All lines of a kind, once there are so many. */
-  const find = async (isWanted: (line: LogLine) => boolean, atLeast = 1): Promise<LogLine[]> => {
-    for (;;) {
-      const found = lines().filter(isWanted);
-      if (found.length >= atLeast) return found;
-      await next();
-    }
-  };
-  return {
-    logger,
-    text,
-    /** All lines about a request, once there is one. */
-    of: (requestId: string) => find((line) => line['requestId'] === requestId),
-    find,
-  };
-}
 
 const log = memoryLogger();
 const { app, store } = openTestApp({ bodyLimitBytes: 1000 }, { logger: log.logger });
@@ -52,10 +17,11 @@ app.get('/test/unforeseen', async () => {
 });
 
 /** Answers when a test lets it, which learns when it is asked. */
-const slow = { asked: () => {}, answer: () => {} };
+const slow = { asked: () => {}, answer: () => {}, fail: () => {} };
 app.get('/test/slow', async (_request, reply) => {
-  const answered = new Promise<void>((resolve) => {
+  const answered = new Promise<void>((resolve, reject) => {
     slow.answer = resolve;
+    slow.fail = () => reject(new Error('too late to be told'));
   });
   slow.asked();
   await answered;
@@ -189,6 +155,15 @@ describe('the line of a client that has hung up says so,', () => {
     await log.of('earlier');
   });
 
+  test('and it is no failure of the service, whatever the answer would have been', async () => {
+    await hangUp(get('/test/slow', 'fails'));
+    slow.fail();
+    expect(await log.find(({ requestId }) => requestId === 'fails', 2)).toMatchObject([
+      { level: 'error', msg: 'request failed' },
+      { level: 'info', statusCode: 499, error: 'internal_error', hungUp: true },
+    ]);
+  });
+
   test('and there is no other line', async () => {
     await logged({ url: '/orc/health' });
     const all = log.text.filter((line) => /"(not-ready|waits|earlier)"/.test(line));
@@ -319,6 +294,19 @@ describe('in a flood of refusals,', () => {
       const { lines } = await logged(trigger('logged', key, '[]'));
       expect(lines).toMatchObject([{ error: 'invalid_payload', automation: 'logged' }]);
     }
+  });
+
+  test.each([
+    ['answers that are no refusals', '/orc/health', 'debug', 'requests answered without a line'],
+    ['failures', '/test/unforeseen', 'error', 'failures without a line'],
+    ['answers that tell of a failure', '/test/unforeseen', 'error', 'requests refused without a line'],
+  ])('%s are limited, too', async (_, url, level, summary) => {
+    const isSummary = (line: LogLine) => line['msg'] === summary && line['level'] === level;
+    const before = await log.find(isSummary, 0);
+    const since = log.text.length;
+    for (let sent = 0; sent < FLOOD; sent += 1) await app.inject({ url });
+    await log.find(isSummary, before.length + 1);
+    expect(log.text.length - since).toBeLessThan(FLOOD);
   });
 
   test('what was counted is said when the process stops', () => {

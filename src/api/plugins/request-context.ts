@@ -65,7 +65,9 @@ export const requestContextPlugin = fastifyPlugin(
     app.addHook('onSend', (request, reply, _payload, done) => {
       if (request.errorId === undefined && !log.isWanted(request, reply)) return done();
       connections.whenOver(reply.raw, (hungUp) => {
-        if (request.errorId !== undefined) onRejected(request, request.errorId);
+        // Whoever hangs up must not make a service look as if it failed.
+        const isUntoldFailure = hungUp && reply.statusCode >= 500;
+        if (request.errorId !== undefined && !isUntoldFailure) onRejected(request, request.errorId);
         log.answered(request, reply, hungUp);
       });
       done();
