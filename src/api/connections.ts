@@ -129,7 +129,11 @@ export class Connections implements Iterable<Connection> {
 
   /** Call it before the server listens. */
   attach(server: Server): void {
+    // A client may close its side behind its last request, and still waits for the answer. Node has this option for it, which
+    // its documentation leaves out; a connection that owes nothing is closed at once then.
+    Object.assign(server, { httpAllowHalfOpen: true });
     server.on('connection', (socket: Socket) => {
+      if (this.#open.has(socket)) return;
       // Node knows the address of a client that has hung up if it was asked for before. Without one there is nobody to answer.
       if (socket.remoteAddress === undefined) {
         socket.destroy();
@@ -142,8 +146,9 @@ export class Connections implements Iterable<Connection> {
         for (const response of connection.queued) tellOver(response, true);
       });
     });
-    for (const event of ['request', 'checkExpectation']) {
+    for (const event of ['request', 'checkContinue', 'checkExpectation']) {
       server.on(event, ({ socket }, response: TrackedResponse) => {
+        if (response[CONNECTION]) return;
         const connection = this.of(socket);
         connection?.began(response);
         response[CONNECTION] = connection;

@@ -1,4 +1,4 @@
-import type { Server, ServerResponse } from 'node:http';
+import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import type { ConnectionError } from 'fastify';
 import { ERRORS, type ErrorId } from '../core/errors.ts';
@@ -31,9 +31,10 @@ export class SocketErrors {
       if (connection) this.#refuse(connection, 'method_not_allowed', { Allow: 'GET, HEAD, POST' });
     });
     server.on('checkExpectation', (_request, response) => this.#refuseExpectation(response));
-    server.on('checkContinue', (request, response) => {
-      sendContinue(response);
-      server.emit('request', request, response);
+    server.on('checkContinue', (request, response) => beginInTurn(server, request, response));
+    server.on('upgrade', (request, socket, rest) => {
+      const connection = this.#connections.of(socket as Socket);
+      if (connection) ignoreUpgrade(server, connection, request, rest);
     });
     // Node ends a connection over the method of HTTP/2's preface without an answer, and Fastify has no hooks for it. No
     // version comes with it but HTTP/0.9, for which it is then refused like any other request.
@@ -100,15 +101,48 @@ export class SocketErrors {
 }
 
 /**
- * The 100 that a client may wait for before it sends its body (RFC 9110, section 10.1.1). Node would queue it while an
- * earlier request is still being answered, and then put the head of the final answer before it, and the body behind it.
+ * Begins with a request that asks for the 100 before its body (RFC 9110, section 10.1.1), once those before it are
+ * answered. The 100 cannot be sent earlier; and Node would close the connection after an answer that comes without it,
+ * over requests that came right behind and are being executed.
  */
-function sendContinue(response: ServerResponse): void {
-  const send = () => {
-    if (!response.headersSent) response.writeContinue();
+function beginInTurn(server: Server, request: IncomingMessage, response: ServerResponse): void {
+  const begin = () => {
+    response.writeContinue();
+    server.emit('request', request, response);
   };
-  if (response.socket) send();
-  else response.once('socket', send);
+  if (response.socket) begin();
+  else response.once('socket', begin);
+}
+
+/**
+ * Lets a request that asks for another protocol be read again without that (RFC 9110, section 7.8: a server may ignore
+ * it), together with what came behind it, once those before it are answered. Node's parser stops at such a request, and
+ * what came in the same packet would be lost.
+ */
+function ignoreUpgrade(server: Server, connection: Connection, request: IncomingMessage, rest: Buffer): void {
+  const { socket, owed } = connection;
+  socket.unshift(Buffer.concat([headWithoutUpgrade(request), rest]));
+  if (!owed) {
+    server.emit('connection', socket);
+    return;
+  }
+  const ignore = () => undefined;
+  // While there is such a listener, nothing that comes is taken from the socket.
+  socket.on('readable', ignore).on('error', ignore);
+  owed.once('close', () => {
+    socket.off('readable', ignore).off('error', ignore);
+    if (!connection.isClosing) server.emit('connection', socket);
+  });
+}
+
+/** No longer than it was, so that it does not get too long. */
+function headWithoutUpgrade({ method, url, httpVersion, rawHeaders }: IncomingMessage): Buffer {
+  const lines = [`${method} ${url} HTTP/${httpVersion}`];
+  for (let index = 0; index < rawHeaders.length; index += 2) {
+    const [name = '', value = ''] = rawHeaders.slice(index, index + 2);
+    if (name.toLowerCase() !== 'upgrade') lines.push(`${name}:${value}`);
+  }
+  return Buffer.from([...lines, '\r\n'].join('\r\n'), 'latin1');
 }
 
 /** What Node's parser and timers report; anything but a client that stalls is malformed HTTP. */

@@ -1,10 +1,8 @@
-import { once } from 'node:events';
-import { type AddressInfo, connect } from 'node:net';
 import { beforeAll, describe, expect, test } from 'vitest';
 import { mintApiKey } from '../../src/core/api-key.ts';
 import { expectError, openTestApp, trigger } from '../support/app.ts';
 import { memoryLogger } from '../support/memory-logger.ts';
-import { listenRaw } from '../support/raw-http.ts';
+import { listenRaw, RawConnection } from '../support/raw-http.ts';
 import { createAutomation } from '../support/store.ts';
 
 /** As many failures as an address has in a minute. */
@@ -36,9 +34,9 @@ describe.each([
     const closed = new Promise((resolve) => {
       app.server.once('connection', (socket) => socket.once('close', resolve));
     });
-    const socket = connect((app.server.address() as AddressInfo).port, '127.0.0.1');
-    await once(socket, 'connect');
-    socket.write(bytes, () => socket.resetAndDestroy());
+    const connection = await RawConnection.open(app);
+    await connection.writeUnread(bytes);
+    connection.reset();
     await closed;
   }
 

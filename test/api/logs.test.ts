@@ -136,7 +136,7 @@ describe('the line of a client that has hung up says so,', () => {
     await asked;
     // Whatever was sent behind it has its answer by then, which waits for its turn.
     await app.inject({ url: '/orc/health' });
-    connection.destroy();
+    connection.reset();
     await closed;
   }
   const get = (path: string, requestId: string) =>

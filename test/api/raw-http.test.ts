@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import { METHODS } from 'node:http';
 import type { Socket } from 'node:net';
 import { gzipSync } from 'node:zlib';
-import { beforeAll, describe, expect, test } from 'vitest';
+import { beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import type { ErrorId } from '../../src/core/errors.ts';
 import { expectAccepted, expectError, openTestApp, SETTINGS } from '../support/app.ts';
 import { listenRaw, type RawAnswer, RawConnection } from '../support/raw-http.ts';
@@ -766,10 +766,20 @@ test('two requests in one packet are answered in their order', async () => {
 });
 
 /** Sends everything at once; returns the statuses of all answers until the connection is closed, and the runs made. */
-async function exchange(...parts: (string | Buffer)[]) {
+function exchange(...parts: (string | Buffer)[]) {
+  return exchangeAndThen(() => undefined, ...parts);
+}
+
+/** The same with a client that closes its side when it has sent everything, as `nc -N` does. */
+function exchangeAndFinish(...parts: (string | Buffer)[]) {
+  return exchangeAndThen((connection) => connection.finish(), ...parts);
+}
+
+async function exchangeAndThen(then: (connection: RawConnection) => void, ...parts: (string | Buffer)[]) {
   const queued = await store.runs.countQueued();
   const connection = await RawConnection.open(app);
   connection.write(Buffer.concat(parts.map((part) => Buffer.from(part))));
+  then(connection);
   const statuses: number[] = [];
   for (let answer = await connection.nextAnswer(); answer; answer = await connection.nextAnswer())
     statuses.push(answer.statusCode);
@@ -822,6 +832,128 @@ describe('what follows a request in the same packet', () => {
   test('is not run after a request whose end is uncertain', async () => {
     const unframed = headOf([...TRIGGER, 'Transfer-Encoding:']);
     expect(await exchange(unframed, post(), post())).toEqual({ statuses: [400], end: 'closed', runs: 0 });
+  });
+});
+
+describe('what is accepted is answered', () => {
+  const post = (...lines: string[]) =>
+    Buffer.concat([headOf([...TRIGGER, ...lines, 'Content-Length: 2']), Buffer.from('{}')]);
+  const get = (path = '/orc/health', ...lines: string[]) =>
+    headOf([`GET ${path} HTTP/1.1`, 'Host: a', ...lines]);
+  const EXPECT = 'Expect: 100-continue';
+  const last = () => post('Connection: close');
+
+  test('when requests that ask for 100-continue come in one packet', async () => {
+    const requests = [post(EXPECT), post(EXPECT), post(), post(EXPECT), last()];
+    const answers = { statuses: [202, 202, 202, 202, 202], end: 'closed', runs: 5 };
+    expect(await exchange(...requests)).toEqual(answers);
+  });
+
+  test('when no HTTP follows a request that asks for 100-continue behind another one', async () => {
+    const answers = { statuses: [202, 202, 400], end: 'closed', runs: 2 };
+    expect(await exchange(post(), post(EXPECT), '\0garbage\r\n\r\n')).toEqual(answers);
+  });
+
+  test('when a client closes its side behind a request', async () => {
+    expect(await exchangeAndFinish(post())).toEqual({ statuses: [202], end: 'closed', runs: 1 });
+  });
+
+  test('when a client closes its side behind several requests', async () => {
+    const answers = { statuses: [202, 200, 202], end: 'closed', runs: 2 };
+    expect(await exchangeAndFinish(post(), get(), post(EXPECT))).toEqual(answers);
+  });
+
+  test('when a client closes its side behind its last request', async () => {
+    expect(await exchangeAndFinish(last())).toEqual({ statuses: [202], end: 'closed', runs: 1 });
+  });
+
+  test('and a client that closes its side in the middle of a request gets a 400, and no run', async () => {
+    const answers = { statuses: [400], end: 'closed', runs: 0 };
+    expect(await exchangeAndFinish(post().subarray(0, 30))).toEqual(answers);
+    expect(await exchangeAndFinish(post().subarray(0, -1))).toEqual(answers);
+    expect(await exchangeAndFinish(headOf(CHUNKED), '2\r\n{}\r\n')).toEqual(answers);
+  });
+
+  test('and a connection is closed when a client closes its side without a request', async () => {
+    expect(await exchangeAndFinish()).toEqual({ statuses: [], end: 'closed', runs: 0 });
+  });
+
+  test('and a connection is closed when a client closes its side long after its request', async () => {
+    const connection = await RawConnection.open(app);
+    connection.write(post());
+    expect(await connection.nextAnswer()).toMatchObject({ statusCode: 202 });
+    connection.finish();
+    expect(await connection.nextAnswer()).toBeUndefined();
+    expect(connection.end).toBe('closed');
+  });
+
+  test.each([
+    ['a GET', () => get('/orc/health', 'Connection: Upgrade', 'Upgrade: websocket'), 200, 0],
+    ['a POST', () => post(...H2C), 202, 1],
+    [
+      'a POST by chunks',
+      () => Buffer.concat([headOf([...CHUNKED, ...H2C]), Buffer.from(inOneChunk('{}'))]),
+      202,
+      1,
+    ],
+    ['a POST that asks for 100-continue', () => post(...H2C, EXPECT), 202, 1],
+    ['one that is refused', () => get('/nothing-here', ...H2C), 404, 0],
+  ])(
+    'when requests come in one packet behind %s that asks for an upgrade',
+    async (_, request, status, runs) => {
+      expect(await exchange(request(), post(), last())).toEqual({
+        statuses: [status, 202, 202],
+        end: 'closed',
+        runs: runs + 2,
+      });
+      expect(await exchange(post(), get('/docs'), request(), request(), last())).toEqual({
+        statuses: [202, 200, status, status, 202],
+        end: 'closed',
+        runs: 2 * runs + 2,
+      });
+      expect(await exchangeAndFinish(request(), post())).toEqual({
+        statuses: [status, 202],
+        end: 'closed',
+        runs: runs + 1,
+      });
+    },
+  );
+
+  test('when many requests with long answers come before and behind one that asks for an upgrade', async () => {
+    const pages = Array.from({ length: 60 }, () => get('/llms-full.txt'));
+    const requests = [
+      ...pages,
+      get('/orc/health', ...H2C),
+      post(),
+      ...pages,
+      get('/orc/health', ...H2C),
+      last(),
+    ];
+    const { statuses, ...rest } = await exchange(...requests);
+    expect(rest).toEqual({ end: 'closed', runs: 2 });
+    expect(statuses).toHaveLength(124);
+    expect(statuses.filter((status) => status !== 200)).toEqual([202, 202]);
+  });
+
+  test.each([
+    ['ask for an upgrade', () => get('/orc/health', ...H2C)],
+    ['ask for 100-continue', () => get('/orc/health', EXPECT)],
+    ['are refused', () => get('/nothing-here')],
+  ])('and many requests that %s on one connection are no reason for Node to warn', async (_, request) => {
+    const warnings: string[] = [];
+    const onWarning = ({ message }: Error) => void warnings.push(message);
+    process.on('warning', onWarning);
+    onTestFinished(() => void process.off('warning', onWarning));
+    const { statuses, runs } = await exchange(...Array.from({ length: 100 }, request), last());
+    expect([statuses.length, runs]).toEqual([101, 1]);
+    // Node warns a moment later.
+    await new Promise(setImmediate);
+    expect(warnings).toEqual([]);
+  });
+
+  test('and what follows a last request that asks for an upgrade is ignored', async () => {
+    const answers = { statuses: [202], end: 'closed', runs: 1 };
+    expect(await exchange(post('Connection: close, Upgrade', 'Upgrade: websocket'), post())).toEqual(answers);
   });
 });
 

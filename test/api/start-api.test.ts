@@ -112,3 +112,19 @@ test('a connection between two requests is closed during shutdown without anothe
   }
   await closed;
 });
+
+test('of requests that come in one packet during shutdown, no other ones are run than are answered', async () => {
+  const apiKey = await createAutomation(store, 'pipelined');
+  const { close, port } = await start();
+  const connection = await openUsed(port);
+  const closed = close(GRACE_MS);
+  await expect.poll(() => refusalOf(port, '127.0.0.1'), { interval: 1 }).toBe('ECONNREFUSED');
+  const request = `POST /orc/api/automation-triggers/pipelined HTTP/1.1\r\nHost: a\r\nX-Api-Key: ${apiKey}\r\n\r\n`;
+  connection.write(request.repeat(3));
+  const answer = await connection.nextAnswer();
+  expect(answer).toMatchObject({ statusCode: 202, headers: { connection: 'close' } });
+  expect(await connection.nextAnswer()).toBeUndefined();
+  expect(connection.end).toBe('closed');
+  await closed;
+  expect(await store.runs.countQueued()).toBe(1);
+});

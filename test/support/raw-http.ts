@@ -90,6 +90,11 @@ export class RawConnection {
     for (const part of parts) this.#socket.write(part);
   }
 
+  /** Closes this side once everything is sent, and goes on reading. */
+  finish(): void {
+    this.#socket.end();
+  }
+
   /** Sends everything before it reads anything, as many clients do. */
   async writeUnread(...parts: (string | Buffer)[]): Promise<void> {
     this.#socket.pause();
@@ -123,6 +128,11 @@ export class RawConnection {
 
   destroy(): void {
     this.#socket.destroy();
+  }
+
+  /** Says that nothing is read any more. */
+  reset(): void {
+    this.#socket.resetAndDestroy();
   }
 }
 

@@ -48,6 +48,8 @@ export const requestContextPlugin = fastifyPlugin(
       request.receivedAt = performance.now();
       reply.header('x-request-id', request.id);
       checkFraming(request, reply);
+      // Fastify makes each answer the last one of its connection during shutdown.
+      if (reply.raw.hasHeader('connection')) endConnection(request, reply);
       // RFC 9112, section 3.2: without exactly one Host header a request is refused. Node would refuse it without a body.
       const { host } = request.headers;
       if (host === undefined && request.raw.httpVersion === '1.1') {
