@@ -103,6 +103,64 @@ describe('a Host header that is no host', () => {
   });
 });
 
+describe('what a trusted proxy says of the origin', () => {
+  const { app: proxied } = openTestApp({ trustedProxies: ['127.0.0.1'] });
+  const shown = async (url: string, headers: Record<string, string>) => {
+    const { body } = await proxied.inject({ url, headers: { host: 'internal:8080', ...headers } });
+    return [...new Set(body.match(/[^\s"'`(<>]*:\/\/[^\s"'`]*(?=\/orc\/health)/g))];
+  };
+  const label = 'a'.repeat(63);
+
+  test.each([
+    ['https', 'https'],
+    ['HTTPS', 'https'],
+    ['http', 'http'],
+    ['javascript', 'http'],
+    ['https://evil.example/?', 'http'],
+    ['x'.repeat(8000), 'http'],
+    ['wss', 'http'],
+    ['"><script>', 'http'],
+    ['https, javascript', 'http'],
+    ['', 'http'],
+  ])('as protocol is shown when that is http or https: %s', async (protocol, expected) => {
+    for (const url of ['/', '/llms.txt', '/llms-full.txt']) {
+      const origins = await shown(url, { 'x-forwarded-proto': protocol });
+      expect(origins).toEqual([`${expected}://internal:8080`]);
+    }
+  });
+
+  test.each([
+    ['orc.example.com', 'orc.example.com'],
+    ['orc.example.com:8443', 'orc.example.com:8443'],
+    ['my_service', 'my_service'],
+    ['192.0.2.1:80', '192.0.2.1:80'],
+    ['[2001:db8::1]:8080', '[2001:db8::1]:8080'],
+    [`${label}.example.com`, `${label}.example.com`],
+    [`${label}a.example.com`, undefined],
+    [Array(5).fill(label).join('.'), undefined],
+    ['a'.repeat(8000), undefined],
+    ['evil.example/path', undefined],
+    ['user@evil.example', undefined],
+    ['evil.example:99999', undefined],
+    ['evil.example:', undefined],
+    ['evil..example', undefined],
+    ['-evil.example', undefined],
+    ['192.0.2.300', undefined],
+    ['[::1', undefined],
+    ['[1:2:3]', undefined],
+    ['[fe80::1%eth0]', undefined],
+    ['"><script>', undefined],
+    ['[click me](javascript:alert)', undefined],
+  ])(
+    'as host is shown when that is one, else the Host header: %s',
+    async (host, expected = 'internal:8080') => {
+      for (const url of ['/', '/llms.txt']) {
+        expect(await shown(url, { 'x-forwarded-host': host })).toEqual([`http://${expected}`]);
+      }
+    },
+  );
+});
+
 describe('/llms.txt', () => {
   test('is text in the form of llmstxt.org: one title, a summary, and sections of links', async () => {
     const answer = await get('/llms.txt');
