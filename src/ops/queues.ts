@@ -1,7 +1,7 @@
 import { createHash, timingSafeEqual } from 'node:crypto';
 import type { FastifyInstance, FastifyPluginCallback, FastifyReply, FastifyRequest } from 'fastify';
-import { isLoopback } from '../core/loopback.ts';
 import type { Store } from '../store/store.ts';
+import { asksForLoopback } from './asks-for-loopback.ts';
 
 const QUEUES_PATH = '/queues';
 
@@ -68,14 +68,14 @@ async function loadBullBoard() {
 
 /**
  * With a token, who has it; without one, who is on this machine. A page of another site that is open in a browser here
- * must not count as that: it could have its own name lead to this address, and send what changes something blindly.
+ * must not count as that: it could send what changes something blindly.
  */
-function isAllowed({ headers, method }: FastifyRequest, token: string | undefined): boolean {
-  const { host = '', authorization } = headers;
+function isAllowed(request: FastifyRequest, token: string | undefined): boolean {
+  const { headers, method } = request;
   const site = headers['sec-fetch-site'] ?? 'none';
   if (method !== 'GET' && site !== 'same-origin' && site !== 'none') return false;
-  if (token !== undefined) return isToken(authorization, token);
-  return URL.canParse(`http://${host}`) && isLoopback(new URL(`http://${host}`).hostname);
+  if (token !== undefined) return isToken(headers.authorization, token);
+  return asksForLoopback(request);
 }
 
 /** As the password of HTTP's basic authentication, which browsers ask for, or as a bearer token. */

@@ -1,8 +1,10 @@
-import { fastify } from 'fastify';
+import { fastify, type onRequestAsyncHookHandler } from 'fastify';
 import type { Config } from '../config.ts';
 import { withDeadline } from '../core/deadline.ts';
+import { isLoopback } from '../core/loopback.ts';
 import type { Logger } from '../logger.ts';
 import type { Store } from '../store/store.ts';
+import { asksForLoopback } from './asks-for-loopback.ts';
 import { Metrics } from './metrics.ts';
 import { QueueMetrics } from './queue-metrics.ts';
 
@@ -12,6 +14,8 @@ const CLOSE_MS = 500;
 const REQUEST_TIMEOUT_MS = 10_000;
 
 const METRICS_TYPE = 'text/plain; version=0.0.4; charset=utf-8';
+
+const WRONG_HOST = { statusCode: 403, message: 'Ask for localhost, or set OPS_HOST to let others in.' };
 
 /** What the process that the listener belongs to says of itself. */
 export interface OpsSubject {
@@ -51,13 +55,18 @@ export async function startOps(config: Config, port: number, logger: Logger): Pr
   app.addHook('onSend', async (_request, reply) => {
     reply.header('cache-control', 'no-store');
   });
-  app.get('/live', async () => ({ status: 'live' }));
-  app.get('/ready', async (_request, reply) => {
+  // Whoever is let in from elsewhere asks for a name that only its network knows.
+  const isPrivate = isLoopback(config.OPS_HOST);
+  const onRequest: onRequestAsyncHookHandler = async (request, reply) => {
+    if (isPrivate && !asksForLoopback(request)) return reply.code(403).send(WRONG_HOST);
+  };
+  app.get('/live', { onRequest }, async () => ({ status: 'live' }));
+  app.get('/ready', { onRequest }, async (_request, reply) => {
     const reason = notReadyBecause();
     if (reason === undefined) return { status: 'ready' };
     return reply.code(503).send({ status: 'not_ready', reason });
   });
-  app.get('/metrics', async (_request, reply) => {
+  app.get('/metrics', { onRequest }, async (_request, reply) => {
     const [own, queue = ''] = await Promise.all([metrics.read(), subject?.queueMetrics.read()]);
     return reply.type(METRICS_TYPE).send(own + queue);
   });

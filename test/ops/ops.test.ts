@@ -182,6 +182,41 @@ describe('/ready', () => {
   });
 });
 
+describe('a private listener that only this machine reaches', () => {
+  /** As a browser sends it to a name that another site leads to this machine. */
+  async function statusFor(host: string, path: string, ops = apiOps): Promise<number | undefined> {
+    const connection = await RawConnection.to(Number(new URL(ops).port));
+    onTestFinished(() => connection.destroy());
+    connection.write(`GET ${path} HTTP/1.1\r\nHost: ${host}\r\nConnection: close\r\n\r\n`);
+    return (await connection.nextAnswer())?.statusCode;
+  }
+
+  test.each(['/metrics', '/live', '/ready'])(
+    'tells nothing at %s to who asks for another host',
+    async (path) => {
+      for (const host of [
+        'evil.example',
+        'evil.example:9464',
+        '127.0.0.1.evil.example',
+        'localhost@evil',
+        '',
+      ]) {
+        expect([host, await statusFor(host, path)]).toEqual([host, 403]);
+      }
+      for (const host of ['localhost', 'localhost:9464', '127.0.0.1:9464', '127.1.2.3', '[::1]:9464']) {
+        expect([host, await statusFor(host, path)]).toEqual([host, 200]);
+      }
+    },
+  );
+
+  test('answers for any host when others are to reach it', async () => {
+    const other = await startApiProcess({ ...env, OPS_HOST: '0.0.0.0' });
+    onTestFinished(async () => void (await other.stop()));
+    const ops = (await opsUrl(other)).replace('0.0.0.0', '127.0.0.1');
+    expect(await statusFor('orc-api.monitoring.svc:9464', '/metrics', ops)).toBe(200);
+  });
+});
+
 test.each(['/metrics', '/live', '/ready', '/queues'])('%s is not on the public port', async (path) => {
   expect((await fetch(`${api.url}${path}`)).status).toBe(404);
 });
