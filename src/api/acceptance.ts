@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { RateLimit } from '../core/automation.ts';
 import { withDeadline } from '../core/deadline.ts';
 import { ApiError, UNCONFIRMED_MESSAGE } from '../core/errors.ts';
-import type { RunStatus } from '../core/run.ts';
+import type { RunStatus, TraceContext } from '../core/run.ts';
 import type { Authentication, ConfirmedKey, TriggeredAutomation } from '../store/automations.ts';
 import { type IdempotencyRecord, type IdempotentRequest, idempotentRequest } from '../store/idempotency.ts';
 import { QueueUnavailableError } from '../store/queue.ts';
@@ -29,11 +29,10 @@ export interface AcceptanceLimits {
 }
 
 /** A trigger request whose key and body are in order. */
-export interface TriggerRequest {
+export interface TriggerRequest extends TraceContext {
   /** JSON text of an object. */
   payload: string;
   requestId: string;
-  traceparent?: string | undefined;
   idempotencyKey?: string;
 }
 
@@ -90,10 +89,10 @@ export class Acceptance {
    */
   async acceptExpected(
     expected: ConfirmedKey,
-    { payload, requestId, traceparent }: Omit<TriggerRequest, 'idempotencyKey'>,
+    trigger: Omit<TriggerRequest, 'idempotencyKey'>,
     deadline: number,
   ): Promise<Accepted | undefined> {
-    const run = { id: newRunId(), payload, requestId, traceparent };
+    const run = { id: newRunId(), ...trigger };
     const state = this.#expected;
     if (state.unanswered === 0) state.silentSince = Date.now();
     state.unanswered += 1;

@@ -93,6 +93,12 @@ export interface Run {
   payloadBytes: number;
 }
 
+/** The trace that something belongs to, by the headers of W3C Trace Context. There is no state without a parent. */
+export interface TraceContext {
+  traceparent?: string;
+  tracestate?: string;
+}
+
 /** One attempt at a run, as operators see it. */
 export interface RunAttemptRecord {
   /** From 1. */
@@ -107,7 +113,7 @@ export interface RunAttemptRecord {
 }
 
 /** A run as a worker receives it, for one attempt. */
-export interface RunAttempt {
+export interface RunAttempt extends TraceContext {
   id: string;
   automation: string;
   /** The automation's id when the run was accepted; another id under the same slug is another automation. */
@@ -118,8 +124,6 @@ export interface RunAttempt {
   isLast: boolean;
   acceptedAt: Date;
   requestId: string;
-  /** W3C Trace Context header of the trigger request. */
-  traceparent?: string;
   /** The request body exactly as it was received; `{}` when there was none. */
   payload: Buffer;
   /** How many times a worker died while executing this run. */

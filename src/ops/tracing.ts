@@ -2,6 +2,7 @@ import type { FastifyPluginCallback, FastifyRequest } from 'fastify';
 import { type Config, parseHeaders } from '../config.ts';
 import { withDeadline } from '../core/deadline.ts';
 import { errorText } from '../core/error-record.ts';
+import type { TraceContext } from '../core/run.ts';
 import { type Logger, limitRepeats, loggablePath } from '../logger.ts';
 import type { QueueTelemetry } from '../store/consumer.ts';
 
@@ -14,10 +15,10 @@ export interface Tracing {
   requests: FastifyPluginCallback;
   /** Makes the spans of attempts; they continue the trace of the request. */
   runs: QueueTelemetry;
-  /** The header that continues a request's trace. */
-  traceparentOf(request: FastifyRequest): string | undefined;
-  /** The header that continues the trace of the attempt that this is called in. */
-  traceparent(): string | undefined;
+  /** What continues a request's trace; undefined when it has no span. */
+  contextOf(request: FastifyRequest): TraceContext | undefined;
+  /** What continues the trace of the attempt that this is called in; undefined when it has no span. */
+  context(): TraceContext | undefined;
   /** Sends what is left. */
   close(): Promise<void>;
 }
@@ -73,21 +74,27 @@ export async function startTracing(
           options?.kind === SpanKind.CONSUMER ? tracer.startSpan(name, options, parent) : NO_SPAN,
       },
     },
-    traceparentOf: (request) => {
+    contextOf: (request) => {
       const { instrumented, inject } = request.opentelemetry();
-      const carrier: { traceparent?: string } = {};
+      const carrier: TraceContext = {};
       if (instrumented) inject(carrier);
-      return carrier.traceparent;
+      return contextIn(carrier);
     },
-    traceparent: () => {
-      const carrier: { traceparent?: string } = {};
+    context: () => {
+      const carrier: TraceContext = {};
       propagation.inject(context.active(), carrier);
-      return carrier.traceparent;
+      return contextIn(carrier);
     },
     close: async () => {
       await withDeadline(provider.shutdown(), CLOSE_MS).catch((error: Error) => onError(error.message));
     },
   };
+}
+
+/** OpenTelemetry's variables may name other ways to hand a trace on, which are no business of a run. */
+function contextIn({ traceparent, tracestate }: TraceContext): TraceContext | undefined {
+  if (traceparent === undefined) return undefined;
+  return { traceparent, ...(tracestate !== undefined && { tracestate }) };
 }
 
 async function loadPackages() {

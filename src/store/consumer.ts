@@ -4,7 +4,7 @@ import { withDeadline } from '../core/deadline.ts';
 import type { AttemptResult, Run, RunAttempt, RunOutcome } from '../core/run.ts';
 import type { ExecutableAutomation } from './automations.ts';
 import { JOB_FORMAT, QUEUE_NAME, type RunJob, type RunJobData } from './queue.ts';
-import { isLastAttempt, type RunStep, toRun, toRunAttempt } from './run-record.ts';
+import { isLastAttempt, type RunStep, toRun, toRunAttempt, traceContextIn } from './run-record.ts';
 import { RETENTION_MS, type RetentionLimits } from './run-retention.ts';
 import type { Store } from './store.ts';
 
@@ -337,8 +337,7 @@ class RenewingWorker extends Worker<RunJobData, RunOutcome> {
   /** A run says itself which trace it belongs to, whether its API process sends traces or not. */
   override processJob(...args: Parameters<Worker<RunJobData, RunOutcome>['processJob']>) {
     const [{ data, opts }] = args;
-    const { traceparent } = data;
-    if (traceparent !== undefined) opts.telemetry = { metadata: JSON.stringify({ traceparent }) };
+    if (data.traceparent !== undefined) opts.telemetry = { metadata: JSON.stringify(traceContextIn(data)) };
     return super.processJob(...args);
   }
 

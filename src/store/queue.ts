@@ -1,5 +1,5 @@
 import { type Job, Queue } from 'bullmq';
-import type { RunOutcome } from '../core/run.ts';
+import type { RunOutcome, TraceContext } from '../core/run.ts';
 import type { RedisClient } from './connect.ts';
 import type { Keys } from './keys.ts';
 
@@ -16,13 +16,12 @@ export const BACKOFF_TYPE = 'capped-exponential';
 export const JOB_FORMAT = 1;
 
 /** What a job holds. The payload is a string, so that BullMQ's own JSON gives it back exactly as it came. */
-export interface RunJobData {
+export interface RunJobData extends TraceContext {
   /** {@link JOB_FORMAT} of the version that accepted the run; jobs without one are older than formats, and of the first. */
   format?: number;
   automationId: string;
   payload: string;
   requestId: string;
-  traceparent?: string;
   /** Hash of the idempotency key that the run was accepted with. */
   idempotency?: string;
   /** Whether the run waits in its automation's lane and takes one of its places. */

@@ -5,8 +5,9 @@ import {
   type RunAttemptRecord,
   type RunOutcome,
   type RunStatus,
+  type TraceContext,
 } from '../core/run.ts';
-import type { RunJob } from './queue.ts';
+import type { RunJob, RunJobData } from './queue.ts';
 
 /** A worker notes with the run when an attempt starts, and how one ends that is not the last. */
 export type RunStep =
@@ -84,7 +85,7 @@ export function toAttempts(run: Run, steps: readonly string[]): RunAttemptRecord
 
 /** A job as the attempt that a worker is about to make. */
 export function toRunAttempt(job: RunJob): RunAttempt {
-  const { automationId, payload, requestId, traceparent } = job.data;
+  const { automationId, payload, requestId } = job.data;
   return {
     id: job.id ?? '',
     automation: job.name,
@@ -95,7 +96,15 @@ export function toRunAttempt(job: RunJob): RunAttempt {
     requestId,
     payload: Buffer.from(payload),
     workersLost: job.stalledCounter,
+    ...traceContextIn(job.data),
+  };
+}
+
+/** The trace of the request that a run was accepted with. */
+export function traceContextIn({ traceparent, tracestate }: RunJobData): TraceContext {
+  return {
     ...(traceparent !== undefined && { traceparent }),
+    ...(tracestate !== undefined && { tracestate }),
   };
 }
 

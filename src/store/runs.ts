@@ -5,6 +5,7 @@ import {
   type Run,
   type RunAttemptRecord,
   type RunStatus,
+  type TraceContext,
 } from '../core/run.ts';
 import type { ConfirmedKey, TriggeredAutomation } from './automations.ts';
 import type { RedisClient } from './connect.ts';
@@ -23,7 +24,7 @@ import {
 } from './queue.ts';
 import { acceptedAtOf, newRunId } from './run-id.ts';
 import type { IndexPart, RunIndex } from './run-index.ts';
-import { type RunStep, toAttempts, toRun } from './run-record.ts';
+import { type RunStep, toAttempts, toRun, traceContextIn } from './run-record.ts';
 
 const RUN_ID = /^run_[0-9a-f-]{36}$/;
 
@@ -57,13 +58,12 @@ export interface RunFilter {
 }
 
 /** A run that is about to be accepted. */
-export interface NewRun {
+export interface NewRun extends TraceContext {
   /** From {@link newRunId}. */
   id: string;
   /** JSON text of an object, valid UTF-8. */
   payload: string;
   requestId: string;
-  traceparent?: string | undefined;
   idempotency?: IdempotentRequest;
   /** The run that this one repeats. */
   retryOf?: string;
@@ -348,10 +348,10 @@ export class RunQueue {
     const found = await this.#find(runId);
     if (!found) return { status: 'not_found' };
     if (!isTerminal(found.run.status)) return { status: 'not_ended' };
-    const { payload, requestId, traceparent } = found.job.data;
+    const { payload, requestId } = found.job.data;
     const id = newRunId();
-    const context = { requestId, ...(traceparent !== undefined && { traceparent }) };
-    await this.accept(automation, { id, payload, ...context, retryOf: runId });
+    const trace = traceContextIn(found.job.data);
+    await this.accept(automation, { id, payload, requestId, ...trace, retryOf: runId });
     return { status: 'accepted', runId: id };
   }
 
@@ -399,7 +399,7 @@ export class RunQueue {
 
 /** What a job holds of a run, as JSON text. */
 function dataOf(automation: TriggeredAutomation, run: NewRun): string {
-  const { payload, requestId, traceparent, idempotency, retryOf } = run;
+  const { payload, requestId, traceparent, tracestate, idempotency, retryOf } = run;
   // JSON leaves out what is undefined.
   const data: { [Field in keyof Required<RunJobData>]: RunJobData[Field] | undefined } = {
     format: JOB_FORMAT,
@@ -407,6 +407,7 @@ function dataOf(automation: TriggeredAutomation, run: NewRun): string {
     payload,
     requestId,
     traceparent,
+    tracestate,
     idempotency: idempotency?.keyHash,
     inLane: automation.hasLane || undefined,
     retryOf,

@@ -144,6 +144,5 @@ export function startWorker(
 
 /** The attempt as a part of the trace that its own span is in. */
 function continued(run: RunAttempt, tracing: Tracing | undefined): RunAttempt {
-  const traceparent = tracing?.traceparent();
-  return traceparent === undefined ? run : { ...run, traceparent };
+  return { ...run, ...tracing?.context() };
 }

@@ -78,6 +78,51 @@ describe('an accepted trigger', () => {
     expect(untraced).not.toHaveProperty('traceparent');
   });
 
+  describe('with a tracestate', () => {
+    const traceparent = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01';
+    const handedOn = async (headers: Record<string, string>) => {
+      const run = await readRun(store, expectAccepted(await triggerNew('{}', headers)));
+      return [run.traceparent, run.tracestate];
+    };
+    const members = (count: number, size = 3) =>
+      Array.from({ length: count }, (_, index) => `k${index}=`.padEnd(size, 'x')).join(',');
+
+    test.each([
+      ['rojo=00f067aa0ba902b7,congo=t61rcWkgMzE', 'rojo=00f067aa0ba902b7,congo=t61rcWkgMzE'],
+      [' rojo=1 ,, \tcongo=2 ', 'rojo=1,congo=2'],
+      ['1tenant-_*/x@system=a b:c"', '1tenant-_*/x@system=a b:c"'],
+      [members(32, 5), members(32, 5)],
+      [`a=${'x'.repeat(256)},b=${'x'.repeat(251)}`, `a=${'x'.repeat(256)},b=${'x'.repeat(251)}`],
+    ])('hands it on to the run: %s', async (tracestate, expected) => {
+      expect(await handedOn({ traceparent, tracestate })).toEqual([traceparent, expected]);
+    });
+
+    test.each([
+      ['', 'empty'],
+      [',', 'without a member'],
+      ['rojo', 'without a value'],
+      ['Rojo=1', 'with a capital'],
+      ['rojo=a=b', 'with an equals sign in a value'],
+      ['rojo=caf\u00e9', 'with a value beyond ASCII'],
+      [`rojo=${'x'.repeat(257)}`, 'with a value that is too long'],
+      [members(33), 'with 33 members'],
+      [members(32, 20), 'of more than 512 characters'],
+    ])('leaves out %s: one %s', async (tracestate) => {
+      expect(await handedOn({ traceparent, tracestate })).toEqual([traceparent, undefined]);
+    });
+
+    test.each([
+      undefined,
+      '00-0-0-00',
+      `00-${'0'.repeat(32)}-b7ad6b7169203331-01`,
+      `00-0af7651916cd43dd8448eb211c80319c-${'0'.repeat(16)}-01`,
+      'ff-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01',
+    ])('leaves it out without a valid traceparent: %s', async (invalid) => {
+      const headers = { tracestate: 'rojo=1', ...(invalid !== undefined && { traceparent: invalid }) };
+      expect(await handedOn(headers)).toEqual([undefined, undefined]);
+    });
+  });
+
   test('may carry a query, which means nothing', async () => {
     const { slug, key } = await newAutomation();
     expectAccepted(await app.inject(trigger(`${slug}?source=ci`, key, '{}')));

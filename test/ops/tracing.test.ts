@@ -93,9 +93,9 @@ async function trace(traceId: string, count: number): Promise<Span[]> {
 
 test('the trace of a caller goes on in the API, the worker and the command', async () => {
   const key = await createAutomation(store, 'traced', {
-    action: script('console.log(process.env.TRACEPARENT)'),
+    action: script('console.log(process.env.TRACEPARENT, process.env.TRACESTATE)'),
   });
-  const runId = await send('traced', key, { traceparent: TRACEPARENT });
+  const runId = await send('traced', key, { traceparent: TRACEPARENT, tracestate: 'rojo=1,congo=2' });
   const [first, second] = await trace(TRACE_ID, 2);
   const [request, attempt] = first?.service === 'orc-api' ? [first, second] : [second, first];
   expect(request).toMatchObject({ service: 'orc-api', parentSpanId: PARENT_ID, kind: 2 });
@@ -107,7 +107,7 @@ test('the trace of a caller goes on in the API, the worker and the command', asy
     attributes: expect.arrayContaining([{ key: 'bullmq.job.id', value: { stringValue: runId } }]),
   });
   const { stdout } = await readLog(store, runId);
-  expect(stdout.toString()).toBe(`00-${TRACE_ID}-${attempt?.spanId}-01\n`);
+  expect(stdout.toString()).toBe(`00-${TRACE_ID}-${attempt?.spanId}-01 rojo=1,congo=2\n`);
 });
 
 test('a URL gets the trace, too, and a request without one begins one', async () => {

@@ -34,6 +34,7 @@ describe('an attempt', () => {
       payload: '{"a":1}',
       requestId: 'request-1',
       traceparent,
+      tracestate: 'rojo=1',
     });
     await attempts.untilStarted(runId);
     const run = await store.runs.get(runId);
@@ -46,6 +47,7 @@ describe('an attempt', () => {
       acceptedAt: run?.acceptedAt,
       requestId: 'request-1',
       traceparent,
+      tracestate: 'rojo=1',
       payload: Buffer.from('{"a":1}'),
       workersLost: 0,
     });

@@ -76,7 +76,7 @@ test('a command sees PATH, HOME, LANG, TZ, the variables of its run and nothing 
   const traceparent = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01';
   const { run: made, stdout } = await run(script(PRINT_ENVIRONMENT), {
     env,
-    run: { attempt: 3, automation: 'nightly-report', traceparent },
+    run: { attempt: 3, automation: 'nightly-report', traceparent, tracestate: 'rojo=1' },
   });
   expect(JSON.parse(stdout)).toEqual({
     ...inherited,
@@ -87,6 +87,7 @@ test('a command sees PATH, HOME, LANG, TZ, the variables of its run and nothing 
     ORC_ACCEPTED_AT: '2026-01-02T03:04:05.678Z',
     ORC_PAYLOAD_FILE: expect.stringMatching(/^\//),
     TRACEPARENT: traceparent,
+    TRACESTATE: 'rojo=1',
   });
 });
 

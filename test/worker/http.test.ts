@@ -67,9 +67,12 @@ test('every attempt carries the id of the run, so that a repetition can be recog
 test('the trace of the trigger request goes on, and none is made up', async () => {
   const receiver = await startReceiver(answerStatus(200));
   const traceparent = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01';
-  await deliver(receiver.url, { run: { traceparent } });
+  await deliver(receiver.url, { run: { traceparent, tracestate: 'rojo=1' } });
   await deliver(receiver.url);
-  expect(receiver.requests.map(({ headers }) => headers['traceparent'])).toEqual([traceparent, undefined]);
+  expect(receiver.requests.map(({ headers }) => [headers['traceparent'], headers['tracestate']])).toEqual([
+    [traceparent, 'rojo=1'],
+    [undefined, undefined],
+  ]);
 });
 
 test.each([200, 201, 202, 204])('status %i succeeds', async (status) => {

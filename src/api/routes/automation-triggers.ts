@@ -15,6 +15,7 @@ import {
   TriggerHeadersSchema,
   TriggerParamsSchema,
 } from '../schemas.ts';
+import { traceContextOf } from '../trace-context.ts';
 
 declare module 'fastify' {
   interface FastifyRequest {
@@ -33,9 +34,6 @@ const EXAMPLE = { runId: 'run_0195a2c4-7b1e-7f3a-9c5d-2e8f4a6b1c3d', status: 'qu
 
 const IDEMPOTENCY_KEY = new RegExp(IDEMPOTENCY_KEY_PATTERN);
 
-/** W3C Trace Context, section 3.2.2. */
-const TRACEPARENT = /^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$/;
-
 /**
  * `POST /orc/api/automation-triggers/{slug}`: starts a run. The order of checks is header, key, enabled, rate, body,
  * known idempotency key, capacity; a request that is refused consumes nothing.
@@ -46,8 +44,8 @@ export async function automationTriggersRoute(
 ) {
   /** @throws ApiError that says what is wrong with the body */
   const triggerRequestOf = (request: FastifyRequest): TriggerRequest => {
-    const traceparent = tracing?.traceparentOf(request) ?? traceparentOf(request);
-    return { payload: triggerPayload(request), requestId: request.id, traceparent };
+    const trace = tracing?.contextOf(request) ?? traceContextOf(request.headers);
+    return { payload: triggerPayload(request), requestId: request.id, ...trace };
   };
 
   /**
@@ -162,9 +160,4 @@ function idempotencyKeyOf({ headers }: FastifyRequest): string | undefined {
   if (key === undefined) return undefined;
   if (typeof key !== 'string' || !IDEMPOTENCY_KEY.test(key)) throw new ApiError('invalid_idempotency_key');
   return key;
-}
-
-/** A header that is not what the standard says is ignored, as the standard says. */
-function traceparentOf({ headers: { traceparent } }: FastifyRequest): string | undefined {
-  return typeof traceparent === 'string' && TRACEPARENT.test(traceparent) ? traceparent : undefined;
 }

@@ -91,6 +91,7 @@ function environmentOf(
     ORC_PAYLOAD_FILE: payloadFile,
     ORC_ACCEPTED_AT: run.acceptedAt.toISOString(),
     ...(run.traceparent !== undefined && { TRACEPARENT: run.traceparent }),
+    ...(run.tracestate !== undefined && { TRACESTATE: run.tracestate }),
   };
 }
 

@@ -52,6 +52,7 @@ export async function deliverToUrl(
     'webhook-signature': signature,
   };
   if (run.traceparent !== undefined) headers['traceparent'] = run.traceparent;
+  if (run.tracestate !== undefined) headers['tracestate'] = run.tracestate;
   let abort: () => void = () => undefined;
   try {
     addresses.check(hostname ?? '');
