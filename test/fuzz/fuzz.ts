@@ -3,13 +3,15 @@ import { on, once } from 'node:events';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { createInterface } from 'node:readline';
 import { parseArgs } from 'node:util';
 import { findRedisServer } from '../../src/local/find-redis-server.ts';
 import { startRedisServer } from '../../src/local/redis-server.ts';
 import { connect } from '../../src/store/connect.ts';
 import { Fuzzer } from './fuzzer.ts';
+import { LogJudge } from './log-judge.ts';
 import type { FromServer, Memory, ToServer } from './server.ts';
-import { countRuns, deleteRuns } from './target.ts';
+import { countRuns, deleteRuns, SERVICES } from './target.ts';
 
 const CLIENTS = 48;
 const EXCHANGES_PER_CLIENT = 200;
@@ -40,8 +42,12 @@ const running = await startRedisServer({ server: redisServer, dataDir, persisten
 const redis = connect(running.url, 'patient', () => undefined);
 const server = fork(new URL('./server.js', import.meta.url), [running.url, PREFIX], {
   execArgv: ['--expose-gc'],
-  stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
+  stdio: ['ignore', 'pipe', 'pipe', 'ipc'],
 });
+const log = new LogJudge(SERVICES.length);
+for (const input of [server.stdout, server.stderr]) {
+  if (input) createInterface({ input }).on('line', (line) => log.take(line));
+}
 const ended = new AbortController();
 server.once('exit', () => ended.abort());
 try {
@@ -66,6 +72,8 @@ async function fuzz(): Promise<boolean> {
   const startedAt = performance.now();
   const elapsed = () => (performance.now() - startedAt) / 1000;
   let busySeconds = 0;
+  // What clients who hung up at the end of a round had asked for may be accepted in the next one.
+  let leftUnconfirmed = 0;
   const samples: { at: number; memory: Memory }[] = [];
   for (let round = 0; elapsed() < seconds && !tally.failure; round += 1) {
     const roundStartedAt = elapsed();
@@ -80,9 +88,12 @@ async function fuzz(): Promise<boolean> {
     const accepted = tally.accepted - acceptedBefore;
     const runs = await countRuns(redis, PREFIX);
     const unconfirmed = tally.unconfirmed - unconfirmedBefore;
-    if (runs < accepted || runs > accepted + unconfirmed) {
+    if (runs < accepted || runs > accepted + unconfirmed + leftUnconfirmed) {
       tally.failure ??= `round ${round}: ${accepted} runs were accepted and ${unconfirmed} perhaps, ${runs} exist`;
     }
+    leftUnconfirmed = unconfirmed;
+    const problem = log.problem(elapsed());
+    if (problem !== undefined) tally.failure ??= problem;
     await deleteRuns(redis, PREFIX);
     samples.push({ at: elapsed(), memory: await askMemory() });
   }
@@ -93,6 +104,11 @@ async function fuzz(): Promise<boolean> {
   const statuses = [...tally.statuses].sort(([left], [right]) => left - right);
   console.log(`requests   ${tally.requests}, ${Math.round(tally.requests / busySeconds)}/s`);
   console.log(`statuses   ${statuses.map(([status, count]) => `${status}: ${count}`).join(', ')}`);
+  console.log(
+    `hung up    ${tally.resets} clients; ${tally.finishes} closed their side and had their answers`,
+  );
+  const lineCount = `${log.lines} lines, ${megabytes(log.bytes)}`;
+  console.log(`log        ${lineCount}, ${Math.round(log.lines / elapsed())} lines/s`);
   console.log(`accepted   ${tally.accepted} runs, and ${tally.unconfirmed} perhaps`);
   for (const part of ['rss', 'heapUsed', 'external'] as const) {
     const [before = 0, after = 0] = [warm, end].map((each) => median(each.map(({ memory }) => memory[part])));

@@ -13,8 +13,11 @@ export interface Tally {
   statuses: Map<number, number>;
   /** Runs that were accepted, replays not counted. */
   accepted: number;
-  /** Answers that leave open whether there is a run: Redis was too slow. */
+  /** Answers that leave open whether there is a run, because Redis was too slow, and requests whose clients hung up. */
   unconfirmed: number;
+  /** Clients that hung up, and clients that closed their side and waited for their answers. */
+  resets: number;
+  finishes: number;
   /** The shrunk counterexample, and what was wrong with its answer. */
   failure?: string;
 }
@@ -34,7 +37,14 @@ interface UsedWire {
 
 /** Sends generated exchanges to a target and judges every answer. */
 export class Fuzzer {
-  readonly tally: Tally = { requests: 0, statuses: new Map(), accepted: 0, unconfirmed: 0 };
+  readonly tally: Tally = {
+    requests: 0,
+    statuses: new Map(),
+    accepted: 0,
+    unconfirmed: 0,
+    resets: 0,
+    finishes: 0,
+  };
   readonly #target: Target;
   readonly #judge: Judge;
   readonly #exchanges: fc.Arbitrary<Exchange>;
@@ -81,9 +91,16 @@ export class Fuzzer {
   }
 
   async #exchange(exchange: Exchange, wires: Map<Service, UsedWire>): Promise<void> {
-    const { service, bytes, requests, isDelimited } = exchange;
+    const { service, bytes, requests, isDelimited, ending } = exchange;
     const port = this.#target.ports[service];
     this.tally.requests += requests.length;
+    if (ending?.type === 'reset') {
+      this.tally.resets += 1;
+      this.tally.unconfirmed += requests.length;
+      await new Wire(port).reset(bytes, ending.afterMs);
+      return;
+    }
+    if (ending) return this.#finish(exchange);
     if (!isDelimited) {
       const broken = new Wire(port);
       const received = await broken.provoke(bytes);
@@ -112,6 +129,17 @@ export class Fuzzer {
       this.#take(answer, { service, ...(request && { request }) });
     });
     used.before = exchange;
+  }
+
+  /** Whatever was sent to its end is answered, although its client has closed its side. */
+  async #finish({ service, bytes, requests, isDelimited }: Exchange): Promise<void> {
+    this.tally.finishes += 1;
+    const received = await new Wire(this.#target.ports[service]).finish(bytes);
+    const answers = [...split(received, bytes.includes('HEAD '))];
+    for (const answer of answers) this.#take(answer, { service });
+    const isLast = answers.at(-1)?.headers.get('connection') === 'close';
+    const expected = isDelimited && !isLast ? requests.length : 1;
+    if (answers.length < expected) throw new Error(`${answers.length} answers to ${expected} requests`);
   }
 
   #take(answer: ReceivedAnswer, question: Question): void {
@@ -148,7 +176,7 @@ function* split(received: Buffer, mayAnswerHead: boolean): Generator<ReceivedAns
 const PRINTED_BYTES = 50_000;
 
 /** What was sent, with everything that cannot be printed escaped, and what was repeated shortened. */
-function printable({ service, bytes, isDelimited }: Exchange): string {
+function printable({ service, bytes, isDelimited, ending }: Exchange): string {
   const text = JSON.stringify(bytes.toString('latin1', 0, PRINTED_BYTES)).replace(
     /[\x7f-\xff]/g,
     (character) => {
@@ -160,5 +188,6 @@ function printable({ service, bytes, isDelimited }: Exchange): string {
     (all, unit: string) => `${unit}<×${all.length / unit.length}>`,
   );
   const rest = bytes.length > PRINTED_BYTES ? ` and ${bytes.length - PRINTED_BYTES} bytes more` : '';
-  return `sent to ${service}${isDelimited ? '' : ', followed by filler'}: ${short}${rest}`;
+  const then = ending?.type ?? (isDelimited ? 'the next request' : 'filler');
+  return `sent to ${service}, followed by ${then}: ${short}${rest}`;
 }

@@ -16,7 +16,12 @@ export interface Exchange {
    * again. Anything may follow from the bytes otherwise.
    */
   isDelimited: boolean;
+  /** How the client ends the connection as soon as the bytes are sent. Without one, it goes on with it. */
+  ending?: Ending;
 }
+
+/** By closing its side only, as `nc -N` does, or by a reset some milliseconds later. */
+export type Ending = { type: 'finish' } | { type: 'reset'; afterMs: number };
 
 /** A request before it is written as bytes. */
 interface Request {
@@ -49,7 +54,6 @@ const DELIMITING_HEADERS = new Set([
   'content-length',
   'expect',
   'transfer-encoding',
-  'upgrade',
   'keep-alive',
   'proxy-connection',
 ]);
@@ -73,8 +77,25 @@ export function exchanges(target: Target): fc.Arbitrary<Exchange> {
   const damaged = fc
     .tuple(whole, damages)
     .map(([exchange, damage]) => ({ ...exchange, bytes: damage(exchange.bytes), isDelimited: false }));
-  return fc.oneof({ weight: 12, arbitrary: whole }, { weight: 1, arbitrary: damaged });
+  const ended = fc.tuple(whole, endings, cuts).map(([exchange, ending, cut]): Exchange => {
+    const bytes = exchange.bytes.subarray(0, Math.ceil(exchange.bytes.length * cut));
+    const isDelimited = exchange.isDelimited && bytes.length === exchange.bytes.length;
+    return { ...exchange, bytes, isDelimited, ending };
+  });
+  return fc.oneof(
+    { weight: 12, arbitrary: whole },
+    { weight: 1, arbitrary: damaged },
+    { weight: 1, arbitrary: ended },
+  );
 }
+
+const endings: fc.Arbitrary<Ending> = fc.oneof(
+  fc.constant<Ending>({ type: 'finish' }),
+  fc.constantFrom(0, 0, 1, 3, 10).map((afterMs): Ending => ({ type: 'reset', afterMs })),
+);
+
+/** The share of the bytes that is sent before the end. */
+const cuts = fc.oneof(fc.constant(1), fc.double({ min: 0.001, max: 1, noNaN: true }));
 
 function exchangeOf(service: Service, list: Request[]): Exchange {
   return {
@@ -107,9 +128,14 @@ function isDelimited({ method, target, version, headers, framing }: Request): bo
       ([name, value]) =>
         /^[A-Za-z0-9-]+$/.test(name) &&
         /^[\t\x20-\x7e\x80-\xff]*$/.test(value) &&
-        !DELIMITING_HEADERS.has(name.toLowerCase()),
+        (!DELIMITING_HEADERS.has(name.toLowerCase()) || isIgnored(name, value)),
     )
   );
+}
+
+/** Of the headers that decide about a connection, those that change nothing. */
+function isIgnored(name: string, value: string): boolean {
+  return ['connection: upgrade', 'expect: 100-continue'].includes(`${name}: ${value}`);
 }
 
 function render(request: Request): Buffer {
@@ -431,7 +457,14 @@ const hostileHeader: fc.Arbitrary<[string, string]> = fc.oneof(
     ),
   ),
   fc.tuple(
-    fc.constantFrom('x-forwarded-for', 'x-forwarded-host', 'x-forwarded-proto', 'forwarded', 'traceparent'),
+    fc.constantFrom(
+      'x-forwarded-for',
+      'x-forwarded-host',
+      'x-forwarded-proto',
+      'forwarded',
+      'traceparent',
+      'tracestate',
+    ),
     fc.constantFrom('', ',', 'a, b', '::1', '999.1.1.1', '<script>', 'https', '[::1]:0', '10.0.0.1'),
   ),
   fc.tuple(
@@ -446,6 +479,18 @@ const hostileHeader: fc.Arbitrary<[string, string]> = fc.oneof(
 );
 
 const headerChanges: fc.Arbitrary<Mutation> = fc.oneof(
+  fc
+    .constantFrom<[string, string][]>(
+      [
+        ['connection', 'upgrade'],
+        ['upgrade', 'h2c'],
+      ],
+      [['expect', '100-continue']],
+    )
+    .map(
+      (added): Mutation =>
+        (request) => ({ ...request, headers: [...request.headers, ...added] }),
+    ),
   fc.tuple(hostileHeader, fc.nat({ max: 8 })).map(
     ([added, at]): Mutation =>
       (request) => ({ ...request, headers: request.headers.toSpliced(at, 0, added) }),

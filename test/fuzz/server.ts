@@ -16,7 +16,7 @@ export interface Memory {
 const COLLECTIONS = 3;
 
 const [redisUrl = '', prefix = ''] = process.argv.slice(2);
-const { target, close } = await startTarget(redisUrl, prefix, createLogger('info', 'api'));
+const { target, close } = await startTarget(redisUrl, prefix, createLogger('debug', 'api'));
 const say = (message: FromServer) => process.send?.(message);
 
 process.on('message', async (message: ToServer) => {

@@ -1,4 +1,5 @@
 import { connect, type Socket } from 'node:net';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { parseAnswer, type ReceivedAnswer } from './answers.ts';
 
 /** A request without an answer after this time, in milliseconds, is a failure. */
@@ -100,6 +101,28 @@ export class Wire {
     this.#hasGivenUp = !this.#hasEnded;
     this.close();
     return this.#received;
+  }
+
+  /**
+   * Sends bytes, closes this side and waits until the server has closed the other one. Returns all that it said.
+   *
+   * @throws when it does not
+   */
+  async finish(bytes: Buffer): Promise<Buffer> {
+    this.#socket.end(bytes);
+    const timer = setTimeout(() => this.close(), ANSWER_TIMEOUT_MS);
+    while (!this.#hasEnded) await this.#somethingWithin(QUIET_MS);
+    clearTimeout(timer);
+    // Whoever closes a connection itself never hears of the other side's end.
+    if (!this.#socket.readableEnded) throw new Error(this.#wasReset ? 'reset' : 'not closed');
+    return this.#received;
+  }
+
+  /** Sends bytes, and then that nothing is read any more. */
+  async reset(bytes: Buffer, afterMs: number): Promise<void> {
+    await new Promise<void>((resolve) => this.#socket.write(bytes, () => resolve()));
+    if (afterMs > 0) await sleep(afterMs);
+    this.#socket.resetAndDestroy();
   }
 
   async #next(hasBody: boolean): Promise<ReceivedAnswer> {
