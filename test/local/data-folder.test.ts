@@ -139,7 +139,8 @@ test('a folder that others can write to is refused, and says what makes it usabl
   await start(cwd);
 });
 
-test.skipIf(!isRoot)('what belongs to another user is refused and passed over', async () => {
+test('what belongs to another user is refused and passed over', async (context) => {
+  if (!isRoot) context.skip('only root can leave something of another user behind');
   const cwd = await prepare('foreign');
   chownSync(join(cwd, '.orc'), SOMEBODY_ELSE, SOMEBODY_ELSE);
   const reason = `${cwd}/.orc belongs to another user (user id ${SOMEBODY_ELSE}). Work in a folder of your own, or as that user.`;
