@@ -29,7 +29,7 @@ afterAll(async () => {
 async function expectRefusal(): Promise<void> {
   // A client that waits no longer than this gets its answer.
   const patience = AbortSignal.timeout(REFUSED_WITHIN_MS);
-  const { status, headers, body } = await postTrigger(api.url, 'work', key, '{}', patience);
+  const { status, headers, body } = await postTrigger(api.url, 'work', key, '{}', { signal: patience });
   expect(status).toBe(503);
   expect(body).toMatchObject({ statusCode: 503, error: 'queue_unavailable' });
   expect(Number(headers.get('retry-after'))).toBeGreaterThan(0);

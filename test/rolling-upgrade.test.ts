@@ -8,33 +8,53 @@ import { postTrigger } from './support/http.ts';
 import { type OrcProcess, startApiProcess, startWorkerProcess } from './support/orc-process.ts';
 import { ROOT } from './support/repository.ts';
 import { untilStatus } from './support/runs.ts';
-import { createAutomation, openTestStore, script } from './support/store.ts';
+import { command, createAutomation, openTestStore, script } from './support/store.ts';
 
 const RUNS = 5;
 
 const run = promisify(execFile);
 
 const store = openTestStore();
-let newer: string;
-let folder: string;
-
+const folders: string[] = [];
 /** This version with another format of its jobs. */
+let newer: string;
+/** This version with the index of the version before, which knew the runs of each automation, and not all runs. */
+let older: string;
+
 beforeAll(async () => {
-  folder = await mkdtemp(join(tmpdir(), 'orc-newer-'));
+  newer = await buildChanged({ 'src/store/queue.ts': [['JOB_FORMAT = 1;', 'JOB_FORMAT = 2;']] });
+  older = await buildChanged({
+    'src/store/run-acceptance.ts': [['allOpenRuns: openRuns(),', 'allOpenRuns: this.#keys.latestRuns,']],
+    'src/store/accept-script.ts': [
+      ["'ZADD', allOpenRunsKey, 0, request.runId", "'ZADD', allOpenRunsKey, 'GT', now, request.slug"],
+    ],
+    'src/store/run-index.ts': [["if redis.call('ZREM', allOpenRuns, runId) == 1 then", 'if false then']],
+  });
+}, 60_000);
+
+afterAll(() => Promise.all(folders.map((folder) => rm(folder, { recursive: true, force: true }))));
+
+/** Builds a copy of this version with changes to its source. @returns the executable */
+async function buildChanged(changes: Record<string, [text: string, replacement: string][]>): Promise<string> {
+  const folder = await mkdtemp(join(tmpdir(), 'orc-version-'));
+  folders.push(folder);
   for (const name of ['src', 'package.json', 'rolldown.config.ts', 'tsconfig.json']) {
     await cp(join(ROOT, name), join(folder, name), { recursive: true });
   }
   await symlink(join(ROOT, 'node_modules'), join(folder, 'node_modules'));
-  const queue = join(folder, 'src/store/queue.ts');
-  const source = await readFile(queue, 'utf8');
-  expect(source).toContain('JOB_FORMAT = 1;');
-  await writeFile(queue, source.replace('JOB_FORMAT = 1;', 'JOB_FORMAT = 2;'));
+  for (const [name, replacements] of Object.entries(changes)) {
+    const file = join(folder, name);
+    let source = await readFile(file, 'utf8');
+    for (const [text, replacement] of replacements) {
+      expect(source).toContain(text);
+      source = source.replace(text, replacement);
+    }
+    await writeFile(file, source);
+  }
   await run('npx', ['rolldown', '--config'], { cwd: folder });
   await cp(join(ROOT, 'dist/site.json'), join(folder, 'dist/site.json'));
-  newer = join(folder, 'dist/orc.js');
-});
-
-afterAll(() => rm(folder, { recursive: true, force: true }));
+  return join(folder, 'dist/orc.js');
+}
 
 async function trigger({ url }: { url: string }, slug: string, key: string): Promise<string> {
   const { status, body } = await postTrigger(url, slug, key);
@@ -95,4 +115,46 @@ test('a newer worker executes the runs of the version before, and those of versi
   await hasEnded(newWorker, runId);
   await hasEnded(newWorker, formatless);
   expect(await Promise.all([oldApi.stop(), newWorker.stop()])).toEqual([0, 0]);
+});
+
+test('every run is listed, whichever version accepts and ends it, from the first one on', {
+  timeout: 90_000,
+}, async () => {
+  const slugs = ['listed-a', 'listed-b', 'listed-c'];
+  const keys = await Promise.all(
+    slugs.map((slug) => createAutomation(store, slug, { action: command('true') })),
+  );
+  const accepted: string[] = [];
+  /** Triggers all automations at once, so many times. */
+  const load = async (api: { url: string }, times: number) => {
+    for (let time = 0; time < times; time += 1) {
+      const runIds = slugs.map((slug, index) => trigger(api, slug, keys[index] ?? ''));
+      accepted.push(...(await Promise.all(runIds)));
+    }
+  };
+  const listed = async () => (await store.runs.list({ limit: 10_000 })).map(({ id }) => id);
+  const expectAllListed = async () => {
+    const before = [...accepted];
+    expect(await listed()).toEqual(expect.arrayContaining(before));
+  };
+
+  const oldApi = await startApiProcess(store.env, older);
+  const oldWorker = await startWorkerProcess(store.env, older);
+  await load(oldApi, 10);
+  const newApi = await startApiProcess(store.env);
+  const newWorker = await startWorkerProcess(store.env);
+  let isLoaded = true;
+  const loads = [oldApi, newApi].map(async (api) => {
+    while (isLoaded) await load(api, 1);
+  });
+  while (accepted.length < 200) await expectAllListed();
+  isLoaded = false;
+  await Promise.all(loads);
+  expect(await Promise.all([oldApi.stop(), oldWorker.stop()])).toEqual([0, 0]);
+  await expectAllListed();
+  for (const runId of accepted) await untilStatus(store, runId, 'succeeded');
+  const ended = await store.runs.list({ limit: 10_000, status: 'succeeded' });
+  const own = ended.filter(({ automation }) => slugs.includes(automation));
+  expect(own.map(({ id }) => id)).toEqual(accepted.toSorted().toReversed());
+  expect(await Promise.all([newApi.stop(), newWorker.stop()])).toEqual([0, 0]);
 });

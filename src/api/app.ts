@@ -1,5 +1,5 @@
 import type { Server } from 'node:http';
-import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
+import { type TypeBoxTypeProvider, TypeBoxValidatorCompiler } from '@fastify/type-provider-typebox';
 import { type FastifyHttpOptions, type FastifyRequest, fastify } from 'fastify';
 import type { ErrorId } from '../core/errors.ts';
 import { type Logger, loggablePath } from '../logger.ts';
@@ -7,7 +7,6 @@ import type { Metrics } from '../ops/metrics.ts';
 import type { Tracing } from '../ops/tracing.ts';
 import { readSite } from '../pages/site.ts';
 import type { Store } from '../store/store.ts';
-import { Acceptance, type AcceptanceLimits } from './acceptance.ts';
 import { Connections } from './connections.ts';
 import type { HealthMonitor } from './health-monitor.ts';
 import { errorsPlugin, sendError, toApiError } from './plugins/errors.ts';
@@ -15,7 +14,7 @@ import { openapiPlugin } from './plugins/openapi.ts';
 import { requestContextPlugin, requestIdOf } from './plugins/request-context.ts';
 import type { RejectionTally } from './rejection-tally.ts';
 import { RequestLog } from './request-log.ts';
-import { automationTriggersRoute } from './routes/automation-triggers.ts';
+import { type AcceptanceLimits, automationTriggersRoute } from './routes/automation-triggers.ts';
 import { healthRoute } from './routes/health.ts';
 import { machineReadableRoutes } from './routes/machine-readable.ts';
 import { pagesRoutes } from './routes/pages.ts';
@@ -82,15 +81,6 @@ export function buildApp({
     // A request that arrives on an open connection during shutdown is still answered properly.
     return503OnClosing: false,
     routerOptions: { maxParamLength: MAX_PARAM_LENGTH },
-    // The schemas describe the API and judge nothing: the plugins of the trigger route look at the slug, the headers and
-    // the body, in the contract's order, and answers are small. Without Fastify's compilers and the Ajv of both, the process
-    // starts sooner.
-    schemaController: {
-      compilersFactory: {
-        buildValidator: (() => () => undefined) as never,
-        buildSerializer: (() => () => JSON.stringify) as never,
-      },
-    },
     http: {
       // Checked by the request-context plugin, which answers in the contract's shape.
       requireHostHeader: false,
@@ -110,7 +100,9 @@ export function buildApp({
       log.refused(apiError.id, 'request', { requestId, method, path, durationMs: reply.elapsedTime });
     },
   };
-  const app = fastify(options).withTypeProvider<TypeBoxTypeProvider>();
+  const app = fastify(options)
+    .withTypeProvider<TypeBoxTypeProvider>()
+    .setValidatorCompiler(TypeBoxValidatorCompiler);
 
   connections.attach(app.server);
   socketErrors.attach(app.server);
@@ -131,11 +123,7 @@ export function buildApp({
   });
   app.register(openapiPlugin, { bodyLimitBytes });
   app.register(healthRoute, { health, version, ...(frontendUrl !== undefined && { frontendUrl }) });
-  app.register(automationTriggersRoute, {
-    acceptance: new Acceptance(store, health, settings),
-    metrics,
-    tracing,
-  });
+  app.register(automationTriggersRoute, { store, health, limits: settings, metrics, tracing });
   const documents = { site: readSite(), ...(publicUrl !== undefined && { publicUrl }) };
   app.register(machineReadableRoutes, documents);
   app.register(pagesRoutes, documents);

@@ -1,5 +1,5 @@
 import { withDeadline } from '../core/deadline.ts';
-import { settle } from '../store/connect.ts';
+import { untilReady } from '../store/connect.ts';
 import type { Store } from '../store/store.ts';
 
 /** How often Redis is asked, in milliseconds. With the deadline it bounds how old the truth can be: 1.5 s. */
@@ -20,8 +20,6 @@ export interface HealthSample {
   status: HealthStatus;
   checkedAt: Date;
   workersAlive: number;
-  /** Runs waiting to be executed. */
-  queuedRuns: number;
 }
 
 /**
@@ -31,7 +29,7 @@ export interface HealthSample {
 export class HealthMonitor {
   readonly #store: Store;
   readonly #onChange: (from: HealthStatus, sample: HealthSample, cause: unknown) => void;
-  #latest: HealthSample = { status: 'unavailable', checkedAt: new Date(), workersAlive: 0, queuedRuns: 0 };
+  #latest: HealthSample = { status: 'unavailable', checkedAt: new Date(), workersAlive: 0 };
   #probing: { promise: Promise<HealthSample>; since: number } | undefined;
   #timer: NodeJS.Timeout | undefined;
   #started = false;
@@ -48,7 +46,7 @@ export class HealthMonitor {
 
   /** Takes the first sample, as soon as Redis is connected or its deadline is over, and goes on from there. */
   async start(): Promise<void> {
-    await settle(this.#store.redis, SAMPLE_DEADLINE_MS);
+    await untilReady(this.#store.redis, SAMPLE_DEADLINE_MS);
     await this.#continue();
   }
 
@@ -96,7 +94,6 @@ export class HealthMonitor {
 
   async #ask(): Promise<HealthSample> {
     const { workersAlive } = await this.#store.workers.probe();
-    const queuedRuns = await this.#store.runs.countQueued();
-    return { status: workersAlive > 0 ? 'ok' : 'degraded', checkedAt: new Date(), workersAlive, queuedRuns };
+    return { status: workersAlive > 0 ? 'ok' : 'degraded', checkedAt: new Date(), workersAlive };
   }
 }

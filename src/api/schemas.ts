@@ -1,15 +1,28 @@
-import { Type } from '@sinclair/typebox';
+import { type TSchema, Type } from '@sinclair/typebox';
+import { API_KEY_PATTERN } from '../core/api-key.ts';
 import { SLUG_MAX_LENGTH, SLUG_PATTERN } from '../core/automation.ts';
 import { ERRORS, type ErrorId, errorBody } from '../core/errors.ts';
-import { RUN_STATUSES } from '../core/run.ts';
+import { RUN_STATUSES, type RunStatus } from '../core/run.ts';
+
+/** A string that is one of a few. A union of literals would become `anyOf`, of which generators make no type. */
+function stringEnum<T extends string>(values: readonly T[], options: { $id: string; description: string }) {
+  return Type.Unsafe<T>({ type: 'string', enum: [...values], ...options });
+}
+
+/** Refers to a named component. */
+function reference<T>({ $id }: TSchema & { static: T }) {
+  return Type.Unsafe<T>({ $ref: `${$id}#` });
+}
 
 /** Schemas with an `$id` become the named components of the OpenAPI document. */
+export const HealthStatusSchema = stringEnum(['ok', 'degraded'] as const, {
+  $id: 'HealthStatus',
+  description: '`ok`: runs are accepted and executed. `degraded`: runs are accepted, but no worker is alive.',
+});
+
 export const HealthReportSchema = Type.Object(
   {
-    status: Type.Union([Type.Literal('ok'), Type.Literal('degraded')], {
-      description:
-        '`ok`: runs are accepted and executed. `degraded`: runs are accepted, but no worker is alive.',
-    }),
+    status: reference(HealthStatusSchema),
     timestamp: Type.String({ format: 'date-time', description: 'Server time of the check.' }),
     version: Type.Optional(Type.String({ description: 'Deployed version of the orchestrator.' })),
     frontendUrl: Type.Optional(
@@ -19,16 +32,18 @@ export const HealthReportSchema = Type.Object(
   { $id: 'HealthReport', title: 'Health report' },
 );
 
+export const RunStatusSchema = stringEnum(RUN_STATUSES, {
+  $id: 'RunStatus',
+  description: 'Status of a run; `queued` when it was just accepted. The last four are final.',
+});
+
 export const AcceptedRunSchema = Type.Object(
   {
     runId: Type.String({
       pattern: '^run_[0-9a-f-]{36}$',
       description: 'Identifier of the accepted run: `run_` and a UUIDv7.',
     }),
-    status: Type.Union(
-      RUN_STATUSES.map((status) => Type.Literal(status)),
-      { description: 'Status of the run; `queued` when it was just accepted.' },
-    ),
+    status: reference<RunStatus>(RunStatusSchema),
   },
   { $id: 'AcceptedRun', title: 'Accepted run' },
 );
@@ -46,13 +61,16 @@ const errorFields = {
 
 export const ErrorObjectSchema = Type.Object(errorFields, { $id: 'ErrorObject', title: 'Error object' });
 
+export const UnhealthyStatusSchema = stringEnum(['unavailable'] as const, {
+  $id: 'UnhealthyStatus',
+  description: 'No run can be accepted, because the queue takes no writes.',
+});
+
 /** The answer of a health check that fails is an error object and a health report in one. */
 export const UnhealthyReportSchema = Type.Object(
   {
     ...errorFields,
-    status: Type.Literal('unavailable', {
-      description: 'No run can be accepted, because the queue takes no writes.',
-    }),
+    status: reference(UnhealthyStatusSchema),
     timestamp: HealthReportSchema.properties.timestamp,
     version: HealthReportSchema.properties.version,
     frontendUrl: HealthReportSchema.properties.frontendUrl,
@@ -71,6 +89,9 @@ export const TriggerPayloadSchema = Type.Object(
   },
 );
 
+/** Judged before a body is read; the OpenAPI document has it as the security scheme. */
+export const ApiKeyHeaderSchema = Type.Object({ 'x-api-key': Type.String({ pattern: API_KEY_PATTERN }) });
+
 export const TriggerParamsSchema = Type.Object({
   slug: Type.String({
     pattern: SLUG_PATTERN,
@@ -81,12 +102,10 @@ export const TriggerParamsSchema = Type.Object({
   }),
 });
 
-export const IDEMPOTENCY_KEY_PATTERN = '^[\\x20-\\x7e]{1,255}$';
-
 export const TriggerHeadersSchema = Type.Object({
   'idempotency-key': Type.Optional(
     Type.String({
-      pattern: IDEMPOTENCY_KEY_PATTERN,
+      pattern: '^[\\x20-\\x7e]{1,255}$',
       description:
         'Makes repeating a request safe. For 24 hours, a request with the same key and the same body is answered with the run of the first one and the status it has by then; so repeating it is also the way to wait for a run to end. Choose a new key, such as a UUID, for every run you want. See /docs#repeat-safely.',
       examples: ['6f1c7a52-0d8e-4c7b-9f0a-3b5d2e1f4a6c'],

@@ -1,12 +1,12 @@
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import type { ConnectionError } from 'fastify';
-import { ERRORS, type ErrorId } from '../core/errors.ts';
+import { ERRORS, type ErrorId, errorBody } from '../core/errors.ts';
 import { STATUS_CODES } from '../core/node-http.ts';
 import type { Metrics } from '../ops/metrics.ts';
 import type { Connection, Connections } from './connections.ts';
 import { isRequestLineTooLong } from './long-line.ts';
-import { JSON_TYPE, serializedError } from './plugins/errors.ts';
+import { JSON_TYPE } from './plugins/errors.ts';
 import type { RequestLog } from './request-log.ts';
 
 /**
@@ -79,7 +79,7 @@ export class SocketErrors {
 
   #answer(connection: Connection, id: ErrorId, headers: Record<string, string>): void {
     const { statusCode } = ERRORS[id];
-    const body = serializedError(id);
+    const body = JSON.stringify(errorBody(id));
     const fields = { ...headersOf(body), ...headers, Date: new Date().toUTCString(), Connection: 'close' };
     const lines = Object.entries(fields).map(([name, value]) => `${name}: ${value}`);
     this.#metrics?.requestRejected(id);
@@ -93,7 +93,7 @@ export class SocketErrors {
    */
   #refuseExpectation(response: ServerResponse): void {
     const { statusCode } = ERRORS.expectation_failed;
-    const body = serializedError('expectation_failed');
+    const body = JSON.stringify(errorBody('expectation_failed'));
     this.#metrics?.requestRejected('expectation_failed');
     this.#log.refused('expectation_failed', 'request');
     response.writeHead(statusCode, headersOf(body)).end(body);

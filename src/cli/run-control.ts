@@ -13,6 +13,9 @@ const POLL_MS = 200;
 /** A worker that is alive has ended a cancelled run by then, in milliseconds: its command gets 5 s to end by itself. */
 const CANCEL_DEADLINE_MS = 15_000;
 
+/** How long Redis may take to accept a run, in milliseconds. */
+const ACCEPT_DEADLINE_MS = 5000;
+
 /** Exit codes of commands that wait for a run; 2 means typed wrongly everywhere. */
 const EXIT_CODES: Readonly<Record<TerminalRunStatus, number>> = {
   succeeded: 0,
@@ -88,7 +91,7 @@ export function addRunControl(group: Command, context: CommandContext): void {
     )
     .action(async (runId: string, options: WaitOptions & { wait?: boolean }) => {
       await withStore(context, async (store) => {
-        const newId = await retry(store, runId);
+        const newId = await retry(store, runId, context.config().MAX_QUEUED_RUNS);
         if (options.wait) {
           output.err(`${newId} repeats ${runId}\n`);
           return watch(store, newId, options, output);
@@ -165,18 +168,31 @@ async function cancel(store: Store, runId: string): Promise<Run> {
   }
 }
 
-async function retry(store: Store, runId: string): Promise<string> {
+async function retry(store: Store, runId: string, maxQueuedRuns: number): Promise<string> {
   const { automation: slug, status } = await getRun(store, runId);
-  const automation = await store.automations.get(slug);
-  if (!automation)
-    throw new CommandError(`The automation ${slug} is deleted, so that its runs cannot be repeated.`);
-  if (!automation.enabled) {
+  const opened = await store.automations.open(slug);
+  if (opened.status === 'rejected') {
+    throw new CommandError(`The automation ${slug} is deleted, so its runs cannot be repeated.`);
+  }
+  if (opened.status === 'disabled') {
     throw new CommandError(`The automation ${slug} is disabled. First: orc automations enable ${slug}`);
   }
-  const { id, attempts, concurrency } = automation;
-  const result = await store.runs.retry(runId, { id, slug, attempts, hasLane: concurrency !== undefined });
-  if (result.status === 'accepted') return result.runId;
-  throw new CommandError(
-    `The run ${runId} is ${status}. Only one that has ended can be repeated; to end it: orc runs cancel ${runId}`,
-  );
+  const limits = { endsAt: Date.now() + ACCEPT_DEADLINE_MS, maxQueuedRuns };
+  const result = await store.runs.retry(runId, opened.automation, limits);
+  switch (result.status) {
+    case 'accepted':
+      return result.runId;
+    case 'not_ended':
+      throw new CommandError(
+        `The run ${runId} is ${status}. Only a run that has ended can be repeated; to end it: orc runs cancel ${runId}`,
+      );
+    case 'full':
+      throw new CommandError(
+        `The queue is full: ${maxQueuedRuns} runs wait (MAX_QUEUED_RUNS). Add workers, or try again later. See: orc status`,
+      );
+    default:
+      throw new CommandError(
+        `The automation ${slug} was changed at the same moment (${result.status}). Try again.`,
+      );
+  }
 }

@@ -9,7 +9,8 @@ const SECRET_LENGTH = 43;
 const CHECKSUM_LENGTH = 6;
 const ALPHABET = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz';
 const KEY_LENGTH = PREFIX.length + SECRET_LENGTH + CHECKSUM_LENGTH;
-const keyExpression = new RegExp(`^${PREFIX}[0-9A-Za-z]{${SECRET_LENGTH + CHECKSUM_LENGTH}}$`);
+export const API_KEY_PATTERN = `^${PREFIX}[0-9A-Za-z]{${SECRET_LENGTH + CHECKSUM_LENGTH}}$`;
+const keyExpression = new RegExp(API_KEY_PATTERN);
 
 /** Finds API keys inside other text, for redaction. */
 export const API_KEY_IN_TEXT = new RegExp(`${PREFIX}[0-9A-Za-z]{${SECRET_LENGTH + CHECKSUM_LENGTH}}`, 'g');
@@ -53,16 +54,15 @@ export interface StoredKeys {
 export const HASH_OF_NO_KEY = '0'.repeat(64);
 
 /**
- * Whether a presented key is the current one, or the previous one before its end. Both comparisons are always made,
+ * Whether this is the hash of the current key, or of the previous one before its end. Both comparisons are always made,
  * in constant time.
  *
  * @param now milliseconds since the epoch
  */
-export function verifyApiKey(key: string, stored: StoredKeys, now: number): boolean {
-  const presented = hashApiKey(key);
+export function isKeyHash(keyHash: string, stored: StoredKeys, now: number): boolean {
   const { currentHash, previousHash = HASH_OF_NO_KEY, previousEndsAt = 0 } = stored;
-  const isCurrent = equalsInConstantTime(presented, currentHash);
-  const isPrevious = equalsInConstantTime(presented, previousHash);
+  const isCurrent = equalsInConstantTime(keyHash, currentHash);
+  const isPrevious = equalsInConstantTime(keyHash, previousHash);
   return isCurrent || (isPrevious && now < previousEndsAt);
 }
 

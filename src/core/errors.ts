@@ -167,8 +167,6 @@ export interface ApiErrorOptions {
   retryAfterSeconds?: number;
   /** Further response headers. */
   headers?: Record<string, string>;
-  /** Whether what was asked for may have been done in spite of the error. Default: no. */
-  isUnconfirmed?: boolean;
 }
 
 /** An error of the catalogue, thrown by its identifier. The `cause` is for the log and never reaches the client. */
@@ -178,7 +176,6 @@ export class ApiError extends Error {
   /** Value of the `Retry-After` header, where the answer carries one. */
   readonly retryAfterSeconds: number | undefined;
   readonly headers: Record<string, string>;
-  readonly isUnconfirmed: boolean;
 
   constructor(id: ErrorId, options: ApiErrorOptions = {}) {
     const definition: ErrorDefinition = ERRORS[id];
@@ -189,7 +186,6 @@ export class ApiError extends Error {
     Error.stackTraceLimit = stackTraceLimit;
     this.id = id;
     this.headers = options.headers ?? {};
-    this.isUnconfirmed = options.isUnconfirmed ?? false;
     this.retryAfterSeconds = options.retryAfterSeconds ?? definition.retryAfterSeconds;
   }
 }

@@ -67,6 +67,14 @@ export interface AttemptResult {
   mayRetry: boolean;
 }
 
+/** Who asked for a run over HTTP. */
+export interface Caller {
+  /** IP address. */
+  address: string;
+  /** The first 200 bytes of the header `User-Agent`. */
+  userAgent?: string;
+}
+
 /** A run as operators see it. */
 export interface Run {
   id: string;
@@ -90,6 +98,7 @@ export interface Run {
   cancelRequestedAt?: Date;
   /** The caller's `x-request-id`, or the one made for it. */
   requestId: string;
+  caller?: Caller;
   payloadBytes: number;
 }
 

@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto';
 import type { Result } from 'ioredis';
 import { LruMap } from 'toad-cache';
 import { v7 as uuidv7 } from 'uuid';
-import { HASH_OF_NO_KEY, hashApiKey, isKeyWithHash, mintApiKey, verifyApiKey } from '../core/api-key.ts';
+import { HASH_OF_NO_KEY, hashApiKey, isKeyHash, isKeyWithHash, mintApiKey } from '../core/api-key.ts';
 import {
   type Action,
   type Automation,
@@ -13,29 +13,27 @@ import {
 } from '../core/automation.ts';
 import type { RedisClient } from './connect.ts';
 import type { Keys } from './keys.ts';
+import type { RedisClock } from './redis-clock.ts';
 import type { RunStep } from './run-record.ts';
 
-/** What the API needs to know of an automation that is being triggered. */
+/** What accepting a run needs to know of its automation, and by which key it was opened. */
 export interface TriggeredAutomation {
   id: string;
   slug: string;
+  /** Milliseconds since the epoch, or empty, as Redis has it: when it is the same, so is all of this. */
+  updatedAt: string;
+  /** SHA-256 of the key that opened it; absent for an operator, who needs none and whom no rate limits. */
+  keyHash?: string;
   attempts: number;
-  /** Whether it has a concurrency limit, so that its runs wait in a lane. */
-  hasLane: boolean;
+  concurrency?: number;
   rate?: RateLimit;
 }
 
+/** Without a key, `rejected` says that there is no such automation. */
 export type Authentication =
   | { status: 'authenticated'; automation: TriggeredAutomation }
   | { status: 'rejected' }
   | { status: 'disabled' };
-
-/** What Redis said when it last confirmed the current key of an automation, which may have changed since. */
-export interface ConfirmedKey {
-  keyHash: string;
-  /** One without a lane and without a rate. */
-  automation: TriggeredAutomation;
-}
 
 /** What a worker needs to know of an automation whose run it is about to execute. */
 export interface ExecutableAutomation extends Pick<Automation, 'id' | 'enabled' | 'action' | 'onWorkerLoss'> {
@@ -96,10 +94,13 @@ const SCRIPTS = {
  * that the answer is as long, and as much work for whoever reads it, as that of a wrong key.
  */
 const CREDENTIALS = `
-  local fields = redis.call('HMGET', KEYS[1], 'id', 'enabled', 'keyHash', 'previousKeyHash', 'previousKeyEndsAt',
-    'attempts', 'concurrency', 'rate')
-  if fields[1] then return fields end
-  return {'00000000-0000-0000-0000-000000000000', '1', '${HASH_OF_NO_KEY}', false, false, '1', false, false}`;
+  local time = redis.call('TIME')
+  local now = time[1] * 1000 + math.floor(time[2] / 1000)
+  local fields = redis.call('HMGET', KEYS[1], 'id', 'enabled', 'updatedAt', 'keyHash', 'previousKeyHash',
+    'previousKeyEndsAt', 'attempts', 'concurrency', 'rate')
+  if fields[1] then return {now, unpack(fields)} end
+  return {now, '00000000-0000-0000-0000-000000000000', '1', '1700000000000', '${HASH_OF_NO_KEY}', false, false, '1',
+    false, false}`;
 
 /**
  * What {@link ExecutableAutomation} consists of, and with it, in one step, a note of the start of an attempt where BullMQ
@@ -112,7 +113,7 @@ const BEGIN = `
 declare module 'ioredis' {
   interface RedisCommander<Context> {
     /** {@link CREDENTIALS}, sent by its hash. */
-    orcCredentials(automationKey: string): Result<(string | null)[], Context>;
+    orcCredentials(automationKey: string): Result<[now: number, ...(string | null)[]], Context>;
     /** {@link BEGIN}, sent by its hash. */
     orcBegin(
       automationKey: string,
@@ -136,11 +137,13 @@ const LIST_BATCH = 500;
 export class AutomationStore {
   readonly #redis: RedisClient;
   readonly #keys: Keys;
-  readonly #confirmed = new LruMap<ConfirmedKey>(MAX_CONFIRMED);
+  readonly #clock: RedisClock;
+  readonly #confirmed = new LruMap<TriggeredAutomation>(MAX_CONFIRMED);
 
-  constructor(redis: RedisClient, keys: Keys) {
+  constructor(redis: RedisClient, keys: Keys, clock: RedisClock) {
     this.#redis = redis;
     this.#keys = keys;
+    this.#clock = clock;
     redis.defineCommand('orcCredentials', { numberOfKeys: 1, lua: CREDENTIALS });
     redis.defineCommand('orcBegin', { numberOfKeys: 3, lua: BEGIN });
   }
@@ -287,50 +290,57 @@ export class AutomationStore {
    * Checks a key against a slug, and the automation's being enabled only for whoever holds its key. An unknown or
    * malformed slug takes the same steps as a wrong key.
    */
-  async authenticate(slug: string, apiKey: string): Promise<Authentication> {
-    const key = this.#keys.automation(isSlug(slug) ? slug : '');
-    const [id, enabled, currentHash, previousHash, previousEndsAt, attempts, concurrency, rate] =
-      await this.#redis.orcCredentials(key);
-    const stored = {
-      currentHash: currentHash ?? HASH_OF_NO_KEY,
-      ...(previousHash && { previousHash, previousEndsAt: Number(previousEndsAt) }),
-    };
-    if (!verifyApiKey(apiKey, stored, Date.now()) || !id) return { status: 'rejected' };
-    if (enabled !== '1') return { status: 'disabled' };
-    const automation: TriggeredAutomation = {
-      id,
-      slug,
-      attempts: Number(attempts),
-      hasLane: Boolean(concurrency),
-      ...(rate && { rate: decodeRate(rate) }),
-    };
-    if (!concurrency && !rate) this.#confirm(slug, { keyHash: stored.currentHash, automation });
-    return { status: 'authenticated', automation };
+  authenticate(slug: string, apiKey: string): Promise<Authentication> {
+    return this.#authenticate(slug, hashApiKey(apiKey));
   }
 
-  /** What is confirmed again stays the same object, which others may have prepared something for. */
-  #confirm(slug: string, confirmed: ConfirmedKey): void {
-    const known = this.#confirmed.get(slug);
-    const isSame =
-      known?.keyHash === confirmed.keyHash &&
-      known.automation.id === confirmed.automation.id &&
-      known.automation.attempts === confirmed.automation.attempts;
-    if (!isSame) this.#confirmed.set(slug, confirmed);
+  /** The automation of a slug, for an operator, who needs no key. */
+  async open(slug: string): Promise<Authentication> {
+    return this.#authenticate(slug, undefined);
+  }
+
+  /** Asks again what {@link authenticate} or {@link open} has said of an automation. */
+  reopen({ slug, keyHash }: TriggeredAutomation): Promise<Authentication> {
+    return this.#authenticate(slug, keyHash);
   }
 
   /**
-   * What a key is expected to open, from memory and so to be confirmed: nothing is expected of a key that is not known to
-   * be the current one, nor of an automation with a lane or a rate. It is as much work whether the slug is known or not.
+   * What a key opened when Redis last confirmed it, from memory, so that a request may be tried with it; it decides
+   * nothing. It is as much work whether the slug is known or not.
    */
-  expected(slug: string, apiKey: string): ConfirmedKey | undefined {
+  recall(slug: string, apiKey: string): TriggeredAutomation | undefined {
     const known = this.#confirmed.get(slug);
     return isKeyWithHash(apiKey, known?.keyHash ?? HASH_OF_NO_KEY) ? known : undefined;
   }
 
-  /** Expects nothing more of an automation of which something else was expected than is so. */
-  forget(slug: string): void {
-    this.#confirmed.delete(slug);
+  async #authenticate(slug: string, keyHash: string | undefined): Promise<Authentication> {
+    const credentials = await this.#redis.orcCredentials(this.#keys.automation(isSlug(slug) ? slug : ''));
+    const [now, id, enabled, updatedAt, currentHash, previousHash, previousEndsAt, ...definition] =
+      credentials;
+    this.#clock.told(now);
+    const stored = {
+      currentHash: currentHash ?? HASH_OF_NO_KEY,
+      ...(previousHash && { previousHash, previousEndsAt: Number(previousEndsAt) }),
+    };
+    // An operator needs no key, but an automation.
+    const isOpen = keyHash === undefined ? currentHash !== HASH_OF_NO_KEY : isKeyHash(keyHash, stored, now);
+    if (isOpen && id && enabled === '1') {
+      const automation = { id, slug, updatedAt: updatedAt ?? '', ...decodeTriggered(definition) };
+      if (keyHash === undefined) return { status: 'authenticated', automation };
+      this.#confirmed.set(slug, { ...automation, keyHash });
+      return { status: 'authenticated', automation: { ...automation, keyHash } };
+    }
+    if (this.#confirmed.get(slug)?.keyHash === keyHash) this.#confirmed.delete(slug);
+    return { status: isOpen && id ? 'disabled' : 'rejected' };
   }
+}
+
+function decodeTriggered([attempts, concurrency, rate]: (string | null)[]) {
+  return {
+    attempts: Number(attempts),
+    ...(concurrency && { concurrency: Number(concurrency) }),
+    ...(rate && { rate: decodeRate(rate) }),
+  };
 }
 
 /** A Standard Webhooks secret: `whsec_` and 24 to 64 random bytes in base64 (standardwebhooks.com, "Signatures"). */

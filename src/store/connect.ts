@@ -1,7 +1,5 @@
-import type { Socket } from 'node:net';
 import { Cluster, Redis } from 'ioredis';
 import { parseRedisUrl, type RedisAddress } from '../core/redis-url.ts';
-import './command-encoding.ts';
 import { type ConnectionProfile, clusterOptions, redisOptions } from './connection-options.ts';
 
 export type { ConnectionProfile } from './connection-options.ts';
@@ -24,36 +22,9 @@ export function connect(
   const address = parseRedisUrl(url);
   if (address.topology === 'cluster') return connectToCluster(address, profile, onError);
   const redis = new Redis(redisOptions(address, profile));
-  if (profile !== 'one-shot') groupWrites(redis);
   if (address.topology === 'sentinel') reportSentinels(redis, address.master, onError);
   else redis.on('error', onError);
   return redis;
-}
-
-/** So many commands are sent together at most, so that Redis does not wait for the last of very many requests. */
-const MAX_GROUPED = 16;
-
-/** Sends the commands of requests that came in together in one write, which costs much less than one for each. */
-function groupWrites(redis: Redis): void {
-  redis.on('connect', () => {
-    const { stream } = redis as unknown as { stream: Socket };
-    const write = stream.write;
-    let grouped = 0;
-    const send = () => {
-      if (grouped > 0) stream.uncork();
-      grouped = 0;
-    };
-    stream.write = ((...args: Parameters<typeof write>) => {
-      if (grouped === 0) {
-        stream.cork();
-        setImmediate(send);
-      }
-      grouped += 1;
-      const isWritable = write.apply(stream, args);
-      if (grouped === MAX_GROUPED) send();
-      return isWritable;
-    }) as typeof write;
-  });
 }
 
 function connectToCluster(
@@ -97,7 +68,7 @@ function reportSentinels(redis: Redis, master: string, onError: (error: Error) =
 }
 
 /** Waits for a connection to be established, but not for longer than `ms` milliseconds. Never rejects. */
-export async function settle(redis: RedisClient, ms: number): Promise<void> {
+export async function untilReady(redis: RedisClient, ms: number): Promise<void> {
   if (redis.status === 'ready') return;
   const timeout = AbortSignal.timeout(ms);
   await new Promise<void>((resolve) => {

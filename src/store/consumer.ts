@@ -208,7 +208,7 @@ export function consumeRuns(options: RunConsumerOptions): RunConsumer {
       const { outcome, mayRetry } = result;
       const isLast = !mayRetry || isLastAttempt(job);
       // Noted before the run ends, so that whoever finds the run gone finds how it ended.
-      if (isLast) inBackground(store.idempotency.settle(job.data, outcome.status));
+      if (isLast) inBackground(store.idempotency.noteEnd(job.data, outcome.status));
       else note(job, { ...ending, outcome });
       if (outcome.status === 'succeeded') return outcome;
       const reason = JSON.stringify(outcome);

@@ -12,11 +12,11 @@ export interface Keys {
   lastSuccess: string;
   /** Hash of why requests for an automation were refused: identifiers to counts, and with `:at` to when they last were. */
   rejections(slug: string): string;
-  /** Sorted set of an automation's runs that have not ended, all with score 0: ids come in order of acceptance. */
-  openRuns(slug: string): string;
-  /** The same for its runs that have ended and are kept. */
-  endedRuns(slug: string): string;
-  /** Sorted set of the slugs of automations that have runs, by when the latest was accepted, in milliseconds since the epoch. */
+  /** Sorted set of the runs of an automation, or of all, that have not ended, all with score 0: ids come in order of acceptance. */
+  openRuns(slug?: string): string;
+  /** The same for runs that have ended and are kept. */
+  endedRuns(slug?: string): string;
+  /** Sorted set in which the version before notes the automations whose runs it accepts, by when, in milliseconds since the epoch. */
   latestRuns: string;
   /** Held by the worker whose turn it is to remove runs that are kept no longer; expires with the turn. */
   retentionTurn: string;
@@ -52,8 +52,8 @@ export function createKeys(prefix: string): Keys {
     formerAutomations: `${root}:former-automations`,
     lastSuccess: `${root}:last-success`,
     rejections: (slug) => `${root}:rejections:${slug}`,
-    openRuns: (slug) => `${root}:open-runs:${slug}`,
-    endedRuns: (slug) => `${root}:ended-runs:${slug}`,
+    openRuns: (slug) => (slug === undefined ? `${root}:open-runs` : `${root}:open-runs:${slug}`),
+    endedRuns: (slug) => (slug === undefined ? `${root}:ended-runs` : `${root}:ended-runs:${slug}`),
     latestRuns: `${root}:latest-runs`,
     retentionTurn: `${root}:retention-turn`,
     rateWindow: (automationId) => `${root}:rate:${automationId}`,

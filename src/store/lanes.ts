@@ -1,6 +1,6 @@
 import type { RedisClient } from './connect.ts';
 import type { Keys } from './keys.ts';
-import type { QueueOpener, Transaction } from './queue.ts';
+import type { QueueOpener } from './queue.ts';
 
 /** A run in a lane is a BullMQ job delayed by this long, in milliseconds: five years, which never pass. */
 export const PARKED_MS = 5 * 365 * 86_400_000;
@@ -44,12 +44,6 @@ export class RunLanes {
     this.#redis = redis;
     this.#keys = keys;
     this.#queue = queue;
-  }
-
-  /** Adds to the transaction that enqueues a run, delayed by {@link PARKED_MS}, what puts it at the end of its lane. */
-  join(transaction: Transaction, { automationId, slug }: LaneOwner, runId: string): void {
-    transaction.hset(this.#keys.lanes, { [automationId]: slug });
-    transaction.runCommand('zadd', [this.#keys.lane(automationId), 0, runId]);
   }
 
   /** Takes a run that has ended out of its lane, and frees its place, if it had one, for the next run. */

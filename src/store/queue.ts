@@ -1,5 +1,5 @@
 import { type Job, Queue } from 'bullmq';
-import type { RunOutcome, TraceContext } from '../core/run.ts';
+import type { Caller, RunOutcome, TraceContext } from '../core/run.ts';
 import type { RedisClient } from './connect.ts';
 import type { Keys } from './keys.ts';
 
@@ -22,18 +22,13 @@ export interface RunJobData extends TraceContext {
   automationId: string;
   payload: string;
   requestId: string;
+  caller?: Caller;
   /** Hash of the idempotency key that the run was accepted with. */
   idempotency?: string;
   /** Whether the run waits in its automation's lane and takes one of its places. */
   inLane?: true;
   /** The run that this one repeats. */
   retryOf?: string;
-}
-
-/** What BullMQ's transactions offer besides its own scripts: a few commands of their own, and any other by its name. */
-export interface Transaction {
-  hset(key: string, fields: Record<string, string | number>): unknown;
-  runCommand(name: string, args: (string | number)[]): unknown;
 }
 
 export type BullQueue = Queue<RunJobData, RunOutcome>;

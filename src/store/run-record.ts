@@ -18,7 +18,7 @@ export type RunStep =
 export function toRun(job: RunJob, isActive: boolean): Run {
   const status = statusOf(job, isActive);
   const outcome = outcomeOf(job);
-  const { requestId, payload, retryOf } = job.data;
+  const { requestId, payload, caller, retryOf } = job.data;
   return {
     id: job.id ?? '',
     automation: job.name,
@@ -32,6 +32,7 @@ export function toRun(job: RunJob, isActive: boolean): Run {
     ...(job.finishedOn !== undefined && isTerminal(status) && { endedAt: new Date(job.finishedOn) }),
     ...(job.processedBy !== undefined && { worker: job.processedBy }),
     ...(outcome !== undefined && status !== 'running' && { outcome }),
+    ...(caller && { caller }),
     ...(retryOf !== undefined && { retryOf }),
   };
 }

@@ -13,6 +13,9 @@ const BATCH = 500;
 /** Of one automation, this many batches of runs are removed at most before the others have their turn. */
 const MAX_BATCHES = 20;
 
+/** A younger run is never removed, in milliseconds: whoever asks for it again after a lost answer finds it. */
+const MIN_AGE_MS = 60_000;
+
 /** How long ended runs are kept: none of the two is exceeded for longer than a turn. */
 export interface RetentionLimits {
   /** Milliseconds since their end. */
@@ -54,15 +57,15 @@ export class RunRetention {
 
   async #sweepOnce({ maxAgeMs, maxRuns }: RetentionLimits): Promise<{ removed: number; hasMore: boolean }> {
     const endedBefore = Date.now() - maxAgeMs;
+    await this.#dropMissing();
     const slugs = await this.#index.slugs();
-    const withoutLatest = new Set(await this.#index.withoutLatest(slugs));
     let removed = 0;
     let hasMore = false;
     for (let start = 0; start < slugs.length; start += BATCH) {
       const batch = slugs.slice(start, start + BATCH);
       for (const counted of await Promise.all(batch.map((slug) => this.#count(slug, maxRuns)))) {
         const { slug, ended, oldest, oldestOpen, hasRuns, keepRuns, isFormer } = counted;
-        await this.#tidy(slug, oldestOpen, hasRuns && withoutLatest.has(slug));
+        await this.#tidy(slug, oldestOpen);
         // A run ends after it was accepted, so that a younger one cannot be too old.
         if (ended > keepRuns || (oldest !== undefined && acceptedAtOf(oldest).getTime() < endedBefore)) {
           const done = await this.#remove(slug, keepRuns, endedBefore);
@@ -94,15 +97,21 @@ export class RunRetention {
     };
   }
 
-  /**
-   * Makes up for what a crash prevented: runs among the oldest open ones that have ended, or are gone, are moved; and for
-   * what a version before did not note.
-   */
-  async #tidy(slug: string, runIds: string[], lacksLatest: boolean): Promise<void> {
-    if (lacksLatest) await this.#index.noteLatest(slug);
+  /** Makes up for what a crash prevented: runs among the oldest open ones that have ended, or are gone, are moved. */
+  async #tidy(slug: string, runIds: string[]): Promise<void> {
     const ends = await this.#ends(runIds);
     for (const [index, runId] of runIds.entries()) {
       if (ends[index] !== undefined) await this.#index.end(slug, runId);
+    }
+  }
+
+  /** Takes the oldest runs out of the index of all that are gone: the version before removes runs, and knows no such index. */
+  async #dropMissing(): Promise<void> {
+    for (const key of [this.#keys.openRuns(), this.#keys.endedRuns()]) {
+      const runIds = await this.#redis.zrange(key, 0, `${BATCH - 1}`);
+      const ends = await this.#ends(runIds);
+      const missing = runIds.filter((_, index) => ends[index] === 0);
+      if (missing.length > 0) await this.#redis.zrem(key, ...missing);
     }
   }
 
@@ -117,13 +126,15 @@ export class RunRetention {
     for (let batch = 0; batch < MAX_BATCHES; batch += 1) {
       const { runIds, surplus } = await this.#oldest(slug, keepRuns);
       const ends = await this.#ends(runIds);
-      const outdated = runIds.filter((_, index) => {
-        return index < surplus || Number(ends[index] ?? 0) < endedBefore;
+      const acceptedBefore = Date.now() - MIN_AGE_MS;
+      const outdated = runIds.filter((runId, index) => {
+        const isSurplus = index < surplus || Number(ends[index] ?? 0) < endedBefore;
+        return isSurplus && acceptedAtOf(runId).getTime() < acceptedBefore;
       });
       if (outdated.length === 0) return { removed, hasMore: false };
       await Promise.all(outdated.map((runId) => queue.remove(runId)));
       await this.#redis.del(...outdated.map((runId) => this.#keys.runLog(runId)));
-      await this.#redis.zrem(this.#keys.endedRuns(slug), ...outdated);
+      await this.#index.remove(slug, outdated);
       removed += outdated.length;
       if (runIds.length < BATCH) return { removed, hasMore: false };
     }

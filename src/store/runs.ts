@@ -1,27 +1,17 @@
-import { type IRedisTransaction, Job, type JobsOptions } from 'bullmq';
+import { withDeadline } from '../core/deadline.ts';
 import {
   CANCELLED_BY_OPERATOR,
   isTerminal,
   type Run,
   type RunAttemptRecord,
   type RunStatus,
-  type TraceContext,
 } from '../core/run.ts';
-import type { ConfirmedKey, TriggeredAutomation } from './automations.ts';
+import type { TriggeredAutomation } from './automations.ts';
 import type { RedisClient } from './connect.ts';
-import { GuardedAccept } from './guarded-accept.ts';
-import type { IdempotencyStore, IdempotentRequest } from './idempotency.ts';
-import type { Keys } from './keys.ts';
-import { PARKED_MS, type RunLanes } from './lanes.ts';
-import {
-  BACKOFF_TYPE,
-  type BullQueue,
-  JOB_FORMAT,
-  type QueueOpener,
-  QueueUnavailableError,
-  type RunJob,
-  type RunJobData,
-} from './queue.ts';
+import type { IdempotencyStore } from './idempotency.ts';
+import type { RunLanes } from './lanes.ts';
+import type { BullQueue, QueueOpener, RunJob } from './queue.ts';
+import type { AcceptLimits, AcceptVerdict, NewRun, RunAcceptance } from './run-acceptance.ts';
 import { acceptedAtOf, newRunId } from './run-id.ts';
 import type { IndexPart, RunIndex } from './run-index.ts';
 import { type RunStep, toAttempts, toRun, traceContextIn } from './run-record.ts';
@@ -57,19 +47,13 @@ export interface RunFilter {
   limit: number;
 }
 
-/** A run that is about to be accepted. */
-export interface NewRun extends TraceContext {
-  /** From {@link newRunId}. */
-  id: string;
-  /** JSON text of an object, valid UTF-8. */
-  payload: string;
-  requestId: string;
-  idempotency?: IdempotentRequest;
-  /** The run that this one repeats. */
-  retryOf?: string;
+/** The run that an earlier request with the same idempotency key has made. */
+export interface ReplayedRun {
+  status: 'replayed';
+  runId: string;
+  /** How it stands now. */
+  runStatus: RunStatus;
 }
-
-type JobJson = ReturnType<RunJob['asJSON']>;
 
 /** What waits, at one moment. */
 export interface QueueDepth {
@@ -98,117 +82,42 @@ export interface QueueOverview {
  */
 export class RunQueue {
   readonly #redis: RedisClient;
-  readonly #keys: Keys;
   readonly #queue: QueueOpener;
+  readonly #acceptance: RunAcceptance;
   readonly #lanes: RunLanes;
   readonly #idempotency: IdempotencyStore;
   readonly #index: RunIndex;
-  readonly #templates = new Map<string, JobJson>();
-  readonly #guarded = new WeakMap<ConfirmedKey, GuardedAccept>();
 
   constructor(
     redis: RedisClient,
-    keys: Keys,
     queue: QueueOpener,
-    parts: { lanes: RunLanes; idempotency: IdempotencyStore; index: RunIndex },
+    parts: { acceptance: RunAcceptance; lanes: RunLanes; idempotency: IdempotencyStore; index: RunIndex },
   ) {
     this.#redis = redis;
-    this.#keys = keys;
     this.#queue = queue;
+    this.#acceptance = parts.acceptance;
     this.#lanes = parts.lanes;
     this.#idempotency = parts.idempotency;
     this.#index = parts.index;
   }
 
   /**
-   * Enqueues a run. When this returns, Redis holds it. Enqueueing the same run again changes nothing.
+   * Accepts a run.
    *
-   * @throws QueueUnavailableError when there is certainly no such run; any other error leaves open whether it exists
+   * @returns what became of it; a run that an earlier request with the same idempotency key has made, as it is now
+   * @throws as {@link RunAcceptance.accept} does
    */
-  async accept(automation: TriggeredAutomation, run: NewRun): Promise<void> {
-    const queue = await this.#queue.open();
-    const backend = queue.getBackend();
-    const { id: automationId, slug, hasLane } = automation;
-    const { id: runId, idempotency } = run;
-    const job = this.#job(queue, automation, run);
-    const owner = { automationId, slug };
-    const client = await backend.client;
-    if (!hasLane && !idempotency) {
-      // One command after the other: of a run that is only listed, nothing is left when its time is over.
-      const listing = this.#index.add(client, slug, runId);
-      const adding = backend.addJobToTransaction(client, job, runId);
-      const [added, ...listed] = await Promise.allSettled([adding, ...listing]);
-      if (added.status === 'rejected') throw refusalOf(added.reason);
-      for (const each of listed) if (each.status === 'rejected') throw each.reason;
-      return;
-    }
-    const transaction = client.multi();
-    this.#index.add(transaction, slug, runId);
-    if (hasLane) this.#lanes.join(transaction, owner, runId);
-    if (idempotency) this.#idempotency.confirm(transaction, idempotency, runId);
-    await backend.addJobToTransaction(transaction, job, runId);
-    const failure = await execute(transaction);
-    // Redis has lost BullMQ's script, by SCRIPT FLUSH for example; outside of a transaction, ioredis sends it again.
-    if (failure?.message.startsWith('NOSCRIPT')) await backend.addJobToTransaction(client, job, runId);
-    else if (failure) throw failure;
-    // The run is accepted; if this fails, it starts when a worker tidies up.
-    if (hasLane) await this.#lanes.release(owner).catch(() => undefined);
-  }
-
-  /**
-   * Enqueues a run in one round trip, if its key and its automation are still what is expected.
-   *
-   * @returns false when they are not, and nothing was enqueued
-   * @throws as {@link accept} does
-   */
-  async acceptExpected(expected: ConfirmedKey, run: NewRun): Promise<boolean> {
-    const guarded = this.#guarded.get(expected) ?? (await this.#guard(expected));
-    const data = dataOf(expected.automation, run);
-    try {
-      return (await guarded.add({ id: run.id, data, timestamp: Date.now() })) !== null;
-    } catch (error) {
-      throw refusalOf(error as Error);
-    }
-  }
-
-  async #guard(expected: ConfirmedKey): Promise<GuardedAccept> {
-    const queue = await this.#queue.open();
-    const template = { ...this.#template(queue, expected.automation), name: expected.automation.slug };
-    const guarded = new GuardedAccept(this.#redis, this.#keys, queue, expected, template);
-    this.#guarded.set(expected, guarded);
-    return guarded;
-  }
-
-  #job(queue: BullQueue, automation: TriggeredAutomation, run: NewRun): JobJson {
-    return {
-      ...this.#template(queue, automation),
-      name: automation.slug,
-      data: dataOf(automation, run),
-      timestamp: Date.now(),
-    };
-  }
-
-  /** What BullMQ makes of the options of a run, which are the same for many. */
-  #template(queue: BullQueue, { attempts, hasLane }: TriggeredAutomation): JobJson {
-    const kind = `${attempts} ${hasLane}`;
-    const known = this.#templates.get(kind);
-    if (known) return known;
-    const options: JobsOptions = {
-      attempts,
-      // Redis encodes the options of each run anew.
-      ...(attempts > 1 && { backoff: { type: BACKOFF_TYPE } }),
-      // The reason of a failure is a RunOutcome; a stack trace of our own code would explain nothing.
-      stackTraceLimit: 0,
-      ...(hasLane && { delay: PARKED_MS }),
-    };
-    const template = new Job<RunJobData>(
-      queue,
-      '',
-      { automationId: '', payload: '', requestId: '' },
-      options,
-    ).asJSON();
-    this.#templates.set(kind, template);
-    return template;
+  async accept(
+    automation: TriggeredAutomation,
+    run: NewRun,
+    limits: AcceptLimits,
+  ): Promise<Exclude<AcceptVerdict, { status: 'known' }> | ReplayedRun> {
+    const verdict = await this.#acceptance.accept(automation, run, limits);
+    if (verdict.status !== 'known') return verdict;
+    const { runId, ended } = verdict;
+    const known = await withDeadline(this.get(runId), limits.endsAt - Date.now());
+    // A run that is no longer kept has ended, and how it ended was noted with the key.
+    return { status: 'replayed', runId, runStatus: known?.status ?? ended ?? 'failed' };
   }
 
   /** How many runs wait to be executed, those between two attempts included. */
@@ -321,7 +230,7 @@ export class RunQueue {
     const outcome = JSON.stringify(CANCELLED_BY_OPERATOR);
     const result = await this.#redis.eval(CANCEL, keys.length, ...keys, runId, `${Date.now()}`, outcome);
     if (result === 'cancelled') {
-      await this.#idempotency.settle(job.data, 'cancelled');
+      await this.#idempotency.noteEnd(job.data, 'cancelled');
       await this.finish(job, { succeeded: false });
     }
     return result as 'cancelled' | 'requested' | 'ended' | 'not_found';
@@ -337,22 +246,23 @@ export class RunQueue {
   }
 
   /**
-   * Enqueues a new run with the payload of one that has ended.
+   * Accepts a new run with the payload of one that has ended.
    *
    * @param automation the one that has the run's slug now
+   * @throws as {@link RunAcceptance.accept} does
    */
   async retry(
     runId: string,
     automation: TriggeredAutomation,
-  ): Promise<{ status: 'accepted'; runId: string } | { status: 'not_found' } | { status: 'not_ended' }> {
+    limits: AcceptLimits,
+  ): Promise<AcceptVerdict | { status: 'not_found' } | { status: 'not_ended' }> {
     const found = await this.#find(runId);
     if (!found) return { status: 'not_found' };
     if (!isTerminal(found.run.status)) return { status: 'not_ended' };
-    const { payload, requestId } = found.job.data;
-    const id = newRunId();
+    const { payload, requestId, caller } = found.job.data;
     const trace = traceContextIn(found.job.data);
-    await this.accept(automation, { id, payload, requestId, ...trace, retryOf: runId });
-    return { status: 'accepted', runId: id };
+    const run = { id: newRunId(), payload, requestId, ...trace, caller, retryOf: runId };
+    return this.#acceptance.accept(automation, run, limits);
   }
 
   /** Notes a step of an attempt, in the order in which they are noted. */
@@ -395,40 +305,6 @@ export class RunQueue {
     );
     return ids.filter((_, index) => scores[index] !== null);
   }
-}
-
-/** What a job holds of a run, as JSON text. */
-function dataOf(automation: TriggeredAutomation, run: NewRun): string {
-  const { payload, requestId, traceparent, tracestate, idempotency, retryOf } = run;
-  // JSON leaves out what is undefined.
-  const data: { [Field in keyof Required<RunJobData>]: RunJobData[Field] | undefined } = {
-    format: JOB_FORMAT,
-    automationId: automation.id,
-    payload,
-    requestId,
-    traceparent,
-    tracestate,
-    idempotency: idempotency?.keyHash,
-    inLane: automation.hasLane || undefined,
-    retryOf,
-  };
-  return JSON.stringify(data);
-}
-
-/** What Redis itself refuses, for want of memory for example, was not enqueued. */
-function refusalOf(error: Error): Error {
-  return error.name === 'ReplyError' ? new QueueUnavailableError(error.message, { cause: error }) : error;
-}
-
-/** @returns the error of the first command that failed, the others having been executed */
-async function execute(transaction: IRedisTransaction): Promise<Error | null | undefined> {
-  const replies = await transaction.exec().catch((error: Error & { previousErrors?: Error[] }) => {
-    // Redis has refused a command, for want of memory for example, and so has executed none of them.
-    if (!error.message.startsWith('EXECABORT')) throw error;
-    const [cause = error] = error.previousErrors ?? [];
-    throw new QueueUnavailableError(cause.message, { cause });
-  });
-  return replies?.find(([error]) => error)?.[0];
 }
 
 function partsFor(status: RunStatus | undefined): IndexPart[] {

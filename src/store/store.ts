@@ -4,8 +4,9 @@ import { IdempotencyStore } from './idempotency.ts';
 import { createKeys, type Keys } from './keys.ts';
 import { RunLanes } from './lanes.ts';
 import { QueueOpener } from './queue.ts';
-import { RateLimiter } from './rate-limiter.ts';
+import { RedisClock } from './redis-clock.ts';
 import { RejectionStore } from './rejections.ts';
+import { RunAcceptance } from './run-acceptance.ts';
 import { RunIndex } from './run-index.ts';
 import { RunLogStore } from './run-log.ts';
 import { RunRetention } from './run-retention.ts';
@@ -24,7 +25,6 @@ export interface Store {
   idempotency: IdempotencyStore;
   lanes: RunLanes;
   runLogs: RunLogStore;
-  rateLimiter: RateLimiter;
   rejections: RejectionStore;
   workers: WorkerRegistry;
   /** Ends the connection without waiting for Redis. Idempotent. */
@@ -41,20 +41,22 @@ export function createStore(redis: RedisClient, prefix: string, onError: (error:
   const lanes = new RunLanes(redis, keys, queue);
   const index = new RunIndex(redis, keys);
   const idempotency = new IdempotencyStore(redis, keys);
+  const clock = new RedisClock(redis, keys);
+  const automations = new AutomationStore(redis, keys, clock);
+  const acceptance = new RunAcceptance(redis, keys, { queue, automations, clock });
   return {
     redis,
     keys,
-    automations: new AutomationStore(redis, keys),
+    automations,
     queue,
-    runs: new RunQueue(redis, keys, queue, { lanes, idempotency, index }),
+    runs: new RunQueue(redis, queue, { acceptance, lanes, idempotency, index }),
     index,
     retention: new RunRetention(redis, keys, queue, index),
     idempotency,
     lanes,
     runLogs: new RunLogStore(redis, keys),
-    rateLimiter: new RateLimiter(redis, keys),
     rejections: new RejectionStore(redis, keys),
-    workers: new WorkerRegistry(redis, keys),
+    workers: new WorkerRegistry(redis, keys, clock),
     close: async () => {
       redis.disconnect();
     },

@@ -1,5 +1,6 @@
 import type { RedisClient } from './connect.ts';
 import type { Keys } from './keys.ts';
+import type { RedisClock } from './redis-clock.ts';
 
 /** A worker gives a sign of life this often, in milliseconds. */
 export const HEARTBEAT_MS = 2000;
@@ -18,10 +19,10 @@ const SCRIPTS = {
       if not redis.call('ZSCORE', KEYS[1], id) then redis.call('HDEL', KEYS[2], id) end
     end`,
   probe: `
-    local now = tonumber(redis.call('TIME')[1])
-    redis.call('SET', KEYS[2], now)
-    redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now - ${ALIVE_SECONDS})
-    return redis.call('ZCARD', KEYS[1])`,
+    local seconds, micros = unpack(redis.call('TIME'))
+    redis.call('SET', KEYS[2], seconds)
+    redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', seconds - ${ALIVE_SECONDS})
+    return {redis.call('ZCARD', KEYS[1]), seconds * 1000 + math.floor(micros / 1000)}`,
   alive: `
     local ids = redis.call('ZRANGEBYSCORE', KEYS[1], '(' .. redis.call('TIME')[1] - ${ALIVE_SECONDS}, '+inf')
     local slots = 0
@@ -45,9 +46,12 @@ export class WorkerRegistry {
   readonly #redis: RedisClient;
   readonly #keys: Keys;
 
-  constructor(redis: RedisClient, keys: Keys) {
+  readonly #clock: RedisClock;
+
+  constructor(redis: RedisClient, keys: Keys, clock: RedisClock) {
     this.#redis = redis;
     this.#keys = keys;
+    this.#clock = clock;
   }
 
   /** @param slots how many runs the worker executes at the same time; those of earlier versions do not say */
@@ -76,7 +80,9 @@ export class WorkerRegistry {
    */
   async probe(): Promise<{ workersAlive: number }> {
     const { workers, writeProbe } = this.#keys;
-    const workersAlive = await this.#redis.eval(SCRIPTS.probe, 2, workers, writeProbe);
-    return { workersAlive: Number(workersAlive) };
+    const reply = await this.#redis.eval(SCRIPTS.probe, 2, workers, writeProbe);
+    const [workersAlive, redisMs] = reply as [number, number];
+    this.#clock.told(redisMs);
+    return { workersAlive };
   }
 }

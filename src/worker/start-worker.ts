@@ -6,7 +6,7 @@ import type { Run, RunAttempt } from '../core/run.ts';
 import { type Logger, limitRepeats } from '../logger.ts';
 import type { Ops } from '../ops/start-ops.ts';
 import type { Tracing } from '../ops/tracing.ts';
-import { connect, outageReporter, settle } from '../store/connect.ts';
+import { connect, outageReporter, untilReady } from '../store/connect.ts';
 import { consumeRuns, type LockTiming } from '../store/consumer.ts';
 import { createStore } from '../store/store.ts';
 import { ALIVE_SECONDS, HEARTBEAT_MS } from '../store/workers.ts';
@@ -114,7 +114,7 @@ export function startWorker(
   const heartbeat = setInterval(beat, HEARTBEAT_MS);
   const ready = consumer.ready().then(async () => {
     // The other connection is there a moment earlier or later.
-    await settle(sideConnection, SETTLE_MS);
+    await untilReady(sideConnection, SETTLE_MS);
     await beat();
     isReady = true;
     logger.info({ worker: id, concurrency: config.WORKER_CONCURRENCY }, 'worker takes runs');

@@ -4,7 +4,6 @@ import { HealthMonitor, type HealthSample } from '../../src/api/health-monitor.t
 import { createLogger } from '../../src/logger.ts';
 import { connect } from '../../src/store/connect.ts';
 import { createStore } from '../../src/store/store.ts';
-import { WorkerRegistry } from '../../src/store/workers.ts';
 import { expectAccepted, expectError, openTestApp, SETTINGS, trigger } from '../support/app.ts';
 import { openPrivateRedis } from '../support/private-redis.ts';
 import { createAutomation, newPrefix } from '../support/store.ts';
@@ -135,7 +134,7 @@ describe('without Redis', () => {
     const { app, store, nextChange, close } = await open();
     try {
       const key = await createAutomation(store, 'outage');
-      await new WorkerRegistry(store.redis, store.keys).beat('test-worker');
+      await store.workers.beat('test-worker');
       expectAccepted(await app.inject(trigger('outage', key, '{}')));
 
       await redisServer.stop();

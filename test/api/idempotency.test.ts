@@ -1,6 +1,5 @@
 import { createHash } from 'node:crypto';
 import { describe, expect, test } from 'vitest';
-import { idempotentRequest } from '../../src/store/idempotency.ts';
 import { newRunId } from '../../src/store/run-id.ts';
 import { expectError, openTestApp, trigger } from '../support/app.ts';
 import { startConsumer, untilStatus } from '../support/runs.ts';
@@ -145,30 +144,19 @@ describe('a request that is rejected uses up no key', () => {
   });
 });
 
-describe('a process that dies between reserving a key and enqueueing its run', () => {
-  test('leaves a key that the next request goes on with', async () => {
-    const apiKey = await createAutomation(store, 'crashed');
-    const { id = '' } = (await store.automations.get('crashed')) ?? {};
-    const runId = newRunId();
-    await store.idempotency.reserve(idempotentRequest(id, 'key', '{"n":1}'), runId);
-    expect(await runsOf('crashed')).toEqual([]);
+test('a key that a process of the version before has reserved leads to the run that it was reserved for', async () => {
+  const apiKey = await createAutomation(store, 'reserved');
+  const { id = '' } = (await store.automations.get('reserved')) ?? {};
+  const runId = newRunId();
+  const sha256 = (text: string) => createHash('sha256').update(text).digest('base64url');
+  const key = store.keys.idempotency(id, sha256('key'));
+  await store.redis.hset(key, { runId, payloadHash: sha256('{"n":1}') });
 
-    const healed = await send('crashed', apiKey, 'key', '{"n":1}');
-    expect(healed.statusCode).toBe(202);
-    expect(healed.json()).toEqual({ runId, status: 'queued' });
-    expect((await send('crashed', apiKey, 'key', '{"n":1}')).json().runId).toBe(runId);
-    expect(await runsOf('crashed')).toHaveLength(1);
-  });
-
-  test('holds the key back from other requests for two minutes at most', async () => {
-    await createAutomation(store, 'abandoned');
-    const { id = '' } = (await store.automations.get('abandoned')) ?? {};
-    const request = idempotentRequest(id, 'key', '{}');
-    await store.idempotency.reserve(request, newRunId());
-    const ttlMs = await store.redis.pttl(store.keys.idempotency(id, request.keyHash));
-    expect(ttlMs).toBeGreaterThan(0);
-    expect(ttlMs).toBeLessThanOrEqual(120_000);
-  });
+  expectError(await send('reserved', apiKey, 'key', '{"n":2}'), 422, 'idempotency_key_reused');
+  const adopted = await send('reserved', apiKey, 'key', '{"n":1}');
+  expect(adopted.json()).toEqual({ runId, status: 'queued' });
+  expect((await send('reserved', apiKey, 'key', '{"n":1}')).json().runId).toBe(runId);
+  expect(await runsOf('reserved')).toHaveLength(1);
 });
 
 test('an automation with a concurrency limit keeps its order with keys, too', async () => {

@@ -45,10 +45,11 @@ describe('an automation with a rate limit', () => {
     expectError(await app.inject(trigger('once', key, '{}')), 429, 'rate_limited');
   });
 
-  test('is judged after the key and before the body', async () => {
+  test('is judged after the key and the body', async () => {
     const key = await createAutomation(store, 'order', perMinute(1));
     expectAccepted(await app.inject(trigger('order', key, '{}')));
-    expectError(await app.inject(trigger('order', key, 'not json')), 429, 'rate_limited');
+    expectError(await app.inject(trigger('order', key, 'not json')), 400, 'invalid_json');
+    expectError(await app.inject(trigger('order', key, '{}')), 429, 'rate_limited');
     expectError(await app.inject(trigger('order', mintApiKey(), '{}')), 401, 'invalid_api_key');
     await store.automations.setEnabled('order', false);
     expectError(await app.inject(trigger('order', key, '{}')), 403, 'automation_disabled');

@@ -59,8 +59,11 @@ describe('the OpenAPI document', () => {
       'AcceptedRun',
       'ErrorObject',
       'HealthReport',
+      'HealthStatus',
+      'RunStatus',
       'TriggerPayload',
       'UnhealthyReport',
+      'UnhealthyStatus',
     ]);
     const references = JSON.stringify(document).match(/"\$ref":"[^"]*"/g) ?? [];
     expect(references.length).toBeGreaterThan(0);

@@ -20,6 +20,9 @@ const PARALLEL = 200;
 
 const POLL_MS = 20;
 
+/** How long Redis may take to accept a run, in milliseconds. */
+const ACCEPT_MS = 60_000;
+
 /** More than any part lets wait or keeps. */
 const UNLIMITED = '100000000';
 
@@ -79,9 +82,9 @@ export class Stage {
     const definition = { slug, name: '', enabled: true, action, attempts: 1, onWorkerLoss: 'rerun' } as const;
     const created = await this.store.automations.create({ ...definition, ...options });
     if (created.status === 'exists') throw new Error(`${slug} exists`);
-    const hasLane = options.concurrency !== undefined;
-    const automation = { id: created.automation.id, slug, attempts: 1, hasLane };
-    return { slug, apiKey: created.apiKey, automation };
+    const opened = await this.store.automations.open(slug);
+    if (opened.status !== 'authenticated') throw new Error(`${slug} is ${opened.status}`);
+    return { slug, apiKey: created.apiKey, automation: opened.automation };
   }
 
   /** Accepts runs as the API does, without HTTP. @returns their ids */
@@ -90,7 +93,10 @@ export class Stage {
     let next = 0;
     const acceptNext = async () => {
       for (let id = runIds[next++]; id !== undefined; id = runIds[next++]) {
-        await this.store.runs.accept(automation, { id, payload: PAYLOAD, requestId: 'bench' });
+        const limits = { endsAt: Date.now() + ACCEPT_MS, maxQueuedRuns: Number.MAX_SAFE_INTEGER };
+        const run = { id, payload: PAYLOAD, requestId: 'bench' };
+        const { status } = await this.store.runs.accept(automation, run, limits);
+        if (status !== 'accepted') throw new Error(`a run was ${status}`);
       }
     };
     await Promise.all(Array.from({ length: Math.min(PARALLEL, count) }, acceptNext));

@@ -343,7 +343,7 @@ test('retry accepts a new run with the same payload, and waits for it when asked
 test('retry says why it cannot', async () => {
   const [open = ''] = await acceptRuns(idle, 'to-retry');
   expect((await orcIdle('retry', open)).stderr).toContain(
-    `The run ${open} is queued. Only one that has ended`,
+    `The run ${open} is queued. Only a run that has ended`,
   );
   await orcIdle('cancel', open);
   await idle.automations.setEnabled('to-retry', false);

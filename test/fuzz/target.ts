@@ -6,7 +6,6 @@ import type { Logger } from '../../src/logger.ts';
 import { connect, type RedisClient } from '../../src/store/connect.ts';
 import { createKeys } from '../../src/store/keys.ts';
 import { createStore, type Store } from '../../src/store/store.ts';
-import { WorkerRegistry } from '../../src/store/workers.ts';
 import type { OpenApiDocument } from '../support/openapi.ts';
 
 /** The same API in three states: as usual, with a queue that is always full, and with a Redis known to be away. */
@@ -47,7 +46,7 @@ export async function startTarget(
   const redis = connect(redisUrl, 'fail-fast', () => undefined);
   if (redis.status !== 'ready') await once(redis, 'ready');
   const store = createStore(redis, prefix, (error) => logger.error({ err: error }, 'queue error'));
-  const workers = new WorkerRegistry(redis, store.keys);
+  const { workers } = store;
   await workers.beat('fuzz');
   const heartbeat = setInterval(() => void workers.beat('fuzz'), HEARTBEAT_MS);
   const health = new HealthMonitor(store, () => undefined);

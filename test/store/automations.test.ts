@@ -90,19 +90,17 @@ describe('create', () => {
   });
 });
 
-test('what a key is expected to open stays the same object until it is something else', async () => {
-  const key = await createAutomation(store, 'expected');
-  const confirmed = async () => {
-    expect(await statusOf('expected', key)).toBe('authenticated');
-    return automations.expected('expected', key) ?? expect.fail();
-  };
-  const first = await confirmed();
-  expect(await confirmed()).toBe(first);
-  await store.redis.hset(store.keys.automation('expected'), 'attempts', 7);
-  const changed = await confirmed();
-  expect(changed).toEqual({ ...first, automation: { ...first.automation, attempts: 7 } });
-  await store.redis.hset(store.keys.automation('expected'), 'id', 'another');
-  expect((await confirmed()).automation.id).toBe('another');
+test('what a key has opened is recalled for that key, until Redis says otherwise', async () => {
+  const key = await createAutomation(store, 'recalled', { attempts: 3 });
+  expect(automations.recall('recalled', key)).toBeUndefined();
+  expect(await statusOf('recalled', key)).toBe('authenticated');
+  expect(automations.recall('recalled', key)).toMatchObject({ slug: 'recalled', attempts: 3 });
+  expect(automations.recall('recalled', mintApiKey())).toBeUndefined();
+  expect(await statusOf('recalled', mintApiKey())).toBe('rejected');
+  expect(automations.recall('recalled', key)).toBeDefined();
+  await automations.setEnabled('recalled', false);
+  expect(await statusOf('recalled', key)).toBe('disabled');
+  expect(automations.recall('recalled', key)).toBeUndefined();
 });
 
 describe('the beginning of an attempt', () => {
@@ -272,18 +270,39 @@ describe('authenticate', () => {
   test('hands whoever holds the key what accepting a run takes', async () => {
     const rate = { limit: 5, windowMs: 1000 };
     const apiKey = await createAutomation(store, 'limited', { attempts: 4, concurrency: 1, rate });
-    const { id } = (await automations.get('limited')) ?? {};
+    const { id, updatedAt } = (await automations.get('limited')) ?? expect.fail();
     expect(await automations.authenticate('limited', apiKey)).toEqual({
       status: 'authenticated',
-      automation: { id, slug: 'limited', attempts: 4, hasLane: true, rate },
+      automation: {
+        ...{ id, slug: 'limited', updatedAt: `${updatedAt.getTime()}`, keyHash: hashApiKey(apiKey) },
+        attempts: 4,
+        concurrency: 1,
+        rate,
+      },
     });
 
     const plainKey = await createAutomation(store, 'plain');
-    const { id: plainId } = (await automations.get('plain')) ?? {};
-    expect(await automations.authenticate('plain', plainKey)).toEqual({
-      status: 'authenticated',
-      automation: { id: plainId, slug: 'plain', attempts: 1, hasLane: false },
-    });
+    const opened = await automations.authenticate('plain', plainKey);
+    expect(Object.keys(opened.status === 'authenticated' ? opened.automation : {}).sort()).toEqual([
+      'attempts',
+      'id',
+      'keyHash',
+      'slug',
+      'updatedAt',
+    ]);
+  });
+
+  test('opens an automation for an operator, who has no key, if there is one and it is enabled', async () => {
+    await createAutomation(store, 'operated', { concurrency: 2 });
+    const opened = await automations.open('operated');
+    if (opened.status !== 'authenticated') expect.fail(opened.status);
+    expect(opened.automation).toMatchObject({ slug: 'operated', concurrency: 2 });
+    expect(opened.automation).not.toHaveProperty('keyHash');
+    await automations.setEnabled('operated', false);
+    expect(await automations.reopen(opened.automation)).toEqual({ status: 'disabled' });
+    await automations.delete('operated');
+    expect(await automations.reopen(opened.automation)).toEqual({ status: 'rejected' });
+    expect(await automations.open('')).toEqual({ status: 'rejected' });
   });
 
   test('rejects a key that was never issued and one that belongs to another automation', async () => {

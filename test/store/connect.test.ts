@@ -5,7 +5,7 @@ import {
   connect,
   outageReporter,
   type RedisClient,
-  settle,
+  untilReady,
   withoutPassword,
 } from '../../src/store/connect.ts';
 import { openPrivateRedis } from '../support/private-redis.ts';
@@ -50,7 +50,7 @@ describe('while Redis is absent', () => {
 test('commands that Redis does not answer any more fail on a fail-fast connection', async () => {
   await server.start();
   const { redis } = open('fail-fast');
-  await settle(redis, 20_000);
+  await untilReady(redis, 20_000);
   const blocked = redis.blpop('nothing', 0);
   await server.kill();
   await expect(blocked).rejects.toThrow();
@@ -67,7 +67,7 @@ describe('when the server has become a replica', () => {
   test('a fail-fast connection refuses a write and connects anew', async () => {
     const { redis } = open('fail-fast');
     await demote();
-    await settle(redis, 20_000);
+    await untilReady(redis, 20_000);
     const closed = once(redis, 'close');
     await expect(redis.set('any', 'value')).rejects.toThrow('READONLY');
     await closed;
@@ -76,7 +76,7 @@ describe('when the server has become a replica', () => {
   test('a patient connection writes once the server is a master again', async () => {
     const { redis } = open('patient');
     const admin = await demote();
-    await settle(redis, 20_000);
+    await untilReady(redis, 20_000);
     const closed = once(redis, 'close');
     const written = redis.eval("return redis.call('SET', KEYS[1], 'value')", 1, 'any');
     await closed;
@@ -85,18 +85,18 @@ describe('when the server has become a replica', () => {
   });
 });
 
-describe('settle', () => {
+describe('untilReady', () => {
   test('waits until the connection is there', async () => {
     await server.start();
     const { redis } = open('fail-fast');
-    await settle(redis, 20_000);
+    await untilReady(redis, 20_000);
     expect(redis.status).toBe('ready');
-    await settle(redis, 20_000);
+    await untilReady(redis, 20_000);
   });
 
   test('gives up when its time is over', async () => {
     const { redis } = open('fail-fast');
-    await settle(redis, 10);
+    await untilReady(redis, 10);
     expect(redis.status).not.toBe('ready');
   });
 });
@@ -132,7 +132,7 @@ test('a connection that works from the start is no end of an outage', async () =
   const redis = connect(server.url, 'fail-fast', reporter.onError);
   reporter.watch(redis);
   onTestFinished(() => redis.disconnect());
-  await settle(redis, 20_000);
+  await untilReady(redis, 20_000);
   expect(await redis.ping()).toBe('PONG');
   expect(reports).toEqual([]);
 });

@@ -5,6 +5,7 @@ import { SHUTTING_DOWN } from '../../src/store/consumer.ts';
 import { newRunId } from '../../src/store/run-id.ts';
 import { openPrivateRedis } from '../support/private-redis.ts';
 import {
+  acceptLimits,
   acceptRun,
   createTriggered,
   emptyStore,
@@ -29,22 +30,23 @@ describe('an attempt', () => {
     startConsumer(store, attempts.execute);
     const traceparent = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01';
     const runId = newRunId();
-    await store.runs.accept(automation, {
+    const run = {
       id: runId,
       payload: '{"a":1}',
       requestId: 'request-1',
       traceparent,
       tracestate: 'rojo=1',
-    });
+    };
+    await store.runs.accept(automation, run, acceptLimits());
     await attempts.untilStarted(runId);
-    const run = await store.runs.get(runId);
+    const accepted = await store.runs.get(runId);
     expect(attempts.started[0]).toEqual({
       id: runId,
       automation: 'told',
       automationId: automation.id,
       attempt: 1,
       isLast: true,
-      acceptedAt: run?.acceptedAt,
+      acceptedAt: accepted?.acceptedAt,
       requestId: 'request-1',
       traceparent,
       tracestate: 'rojo=1',

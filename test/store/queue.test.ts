@@ -1,20 +1,23 @@
-import { afterEach, describe, expect, onTestFinished, test } from 'vitest';
-import { connect, settle } from '../../src/store/connect.ts';
+import { afterEach, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
+import type { TriggeredAutomation } from '../../src/store/automations.ts';
+import { connect, untilReady } from '../../src/store/connect.ts';
 import { createKeys } from '../../src/store/keys.ts';
 import { QueueOpener, QueueUnavailableError } from '../../src/store/queue.ts';
 import type { Store } from '../../src/store/store.ts';
 import { openPrivateRedis } from '../support/private-redis.ts';
-import { acceptRun } from '../support/runs.ts';
-import { openStoreAt } from '../support/store.ts';
+import { acceptRun, createTriggered } from '../support/runs.ts';
+import { connectStore, newPrefix, openStoreAt } from '../support/store.ts';
 
-const AUTOMATION = { id: 'any', slug: 'any', attempts: 1, hasLane: false };
-const LIMITED = { ...AUTOMATION, hasLane: true };
+/** In Redis from the beginning, whether it is there or not. */
+let automation: TriggeredAutomation;
+let limited: TriggeredAutomation;
+const PREFIX = newPrefix();
 
 /** Accepts runs until Redis takes one, and returns its id. */
 async function untilAccepted(store: Store): Promise<string> {
   const runIds: string[] = [];
   const accept = async () => {
-    runIds.push(await acceptRun(store, AUTOMATION));
+    runIds.push(await acceptRun(store, automation));
   };
   await expect
     .poll(() => accept().then(() => 'accepted', String), { timeout: 20_000, interval: 20 })
@@ -24,13 +27,22 @@ async function untilAccepted(store: Store): Promise<string> {
 
 const redis = await openPrivateRedis();
 
+beforeAll(async () => {
+  await redis.start();
+  const store = connectStore(redis.url, 'patient', PREFIX);
+  automation = await createTriggered(store, 'any');
+  limited = await createTriggered(store, 'limited', { concurrency: 1 });
+  await store.close();
+  await redis.stop();
+});
+
 afterEach(() => redis.stop());
 
 describe('over a connection that fails fast', () => {
   test('runs are refused at once while Redis is absent, and taken when it is there', async () => {
-    const store = openStoreAt(redis.url, 'fail-fast');
-    await expect(acceptRun(store, AUTOMATION)).rejects.toThrow(QueueUnavailableError);
-    await expect(acceptRun(store, LIMITED)).rejects.toThrow(QueueUnavailableError);
+    const store = openStoreAt(redis.url, 'fail-fast', PREFIX);
+    await expect(acceptRun(store, automation)).rejects.toThrow(QueueUnavailableError);
+    await expect(acceptRun(store, limited)).rejects.toThrow(QueueUnavailableError);
     await expect(store.runs.countQueued()).rejects.toThrow(QueueUnavailableError);
 
     await redis.start();
@@ -40,28 +52,26 @@ describe('over a connection that fails fast', () => {
 
   test('runs are refused after a crash of Redis, taken when it is back, and none that was accepted is lost', async () => {
     await redis.start();
-    const store = openStoreAt(redis.url, 'fail-fast');
+    const store = openStoreAt(redis.url, 'fail-fast', PREFIX);
     const before = await untilAccepted(store);
 
     await redis.kill();
     await expect.poll(() => store.redis.status).not.toBe('ready');
-    await expect(acceptRun(store, AUTOMATION)).rejects.toThrow(QueueUnavailableError);
+    await expect(acceptRun(store, automation)).rejects.toThrow(QueueUnavailableError);
 
     await redis.start();
     const after = await untilAccepted(store);
-    expect((await store.runs.list({ automation: AUTOMATION.slug, limit: 10 })).map(({ id }) => id)).toEqual([
-      after,
-      before,
-    ]);
+    const listed = await store.runs.list({ automation: automation.slug, limit: 2 });
+    expect(listed.map(({ id }) => id)).toEqual([after, before]);
   });
 });
 
 test('a queue that could not be made because Redis died meanwhile is made later', async () => {
   await redis.start();
-  const store = openStoreAt(redis.url, 'fail-fast');
-  await settle(store.redis, 20_000);
+  const store = openStoreAt(redis.url, 'fail-fast', PREFIX);
+  await untilReady(store.redis, 20_000);
   redis.freeze();
-  const refused = expect(acceptRun(store, AUTOMATION)).rejects.toThrow();
+  const refused = expect(acceptRun(store, automation)).rejects.toThrow();
   await redis.kill();
   await refused;
   await redis.start();
@@ -69,8 +79,8 @@ test('a queue that could not be made because Redis died meanwhile is made later'
 });
 
 test('over a patient connection, a run waits until Redis is there', async () => {
-  const store = openStoreAt(redis.url, 'patient');
-  const accepting = acceptRun(store, AUTOMATION);
+  const store = openStoreAt(redis.url, 'patient', PREFIX);
+  const accepting = acceptRun(store, automation);
   await redis.start();
   expect(await store.runs.get(await accepting)).toMatchObject({ status: 'queued' });
 });

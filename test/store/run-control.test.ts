@@ -2,6 +2,7 @@ import { beforeEach, describe, expect, test } from 'vitest';
 import { CANCELLED_BY_OPERATOR } from '../../src/core/run.ts';
 import { newRunId } from '../../src/store/run-id.ts';
 import {
+  acceptLimits,
   acceptRun,
   createTriggered,
   emptyStore,
@@ -129,7 +130,7 @@ describe('retrying a run', () => {
     const payload = '{"n":12345678901234567890}';
     const runId = await acceptRun(store, automation, payload);
     await untilStatus(store, runId, 'failed');
-    const retried = await runs.retry(runId, automation);
+    const retried = await runs.retry(runId, automation, acceptLimits());
     if (retried.status !== 'accepted') expect.fail(retried.status);
     expect(retried.runId).not.toBe(runId);
     await untilStatus(store, retried.runId, 'succeeded');
@@ -141,8 +142,8 @@ describe('retrying a run', () => {
   test('needs one that has ended', async () => {
     const automation = await createTriggered(store, 'open');
     const runId = await acceptRun(store, automation);
-    expect(await runs.retry(runId, automation)).toEqual({ status: 'not_ended' });
-    expect(await runs.retry(newRunId(), automation)).toEqual({ status: 'not_found' });
+    expect(await runs.retry(runId, automation, acceptLimits())).toEqual({ status: 'not_ended' });
+    expect(await runs.retry(newRunId(), automation, acceptLimits())).toEqual({ status: 'not_found' });
     expect(await runs.countQueued()).toBe(1);
   });
 });

@@ -3,6 +3,7 @@ import { beforeEach, expect, test, vi } from 'vitest';
 import { newRunId } from '../../src/store/run-id.ts';
 import {
   acceptRun,
+  acceptWithId,
   createTriggered,
   emptyStore,
   HeldAttempts,
@@ -22,13 +23,11 @@ beforeEach(() => emptyStore(store));
 async function executed(
   slug: string,
   count: number,
-  { acceptedAt, ...changes }: { keepRuns?: number; acceptedAt?: number } = {},
+  { acceptedAt = Date.now() - 3_600_000, ...changes }: { keepRuns?: number; acceptedAt?: number } = {},
 ): Promise<string[]> {
   const automation = await createTriggered(store, slug, changes);
-  const ids = Array.from({ length: count }, () =>
-    acceptedAt === undefined ? newRunId() : `run_${uuidv7({ msecs: acceptedAt })}`,
-  ).sort();
-  for (const id of ids) await runs.accept(automation, { id, payload: '{}', requestId: 'request-1' });
+  const ids = Array.from({ length: count }, () => `run_${uuidv7({ msecs: acceptedAt })}`).sort();
+  for (const id of ids) await acceptWithId(store, automation, id);
   const consumer = startConsumer(store, async ({ id }) => {
     const entry = {
       time: new Date(),

@@ -8,7 +8,6 @@ import { createLogger, type Logger } from '../../src/logger.ts';
 import { QueueOpener } from '../../src/store/queue.ts';
 import { toRunAttempt } from '../../src/store/run-record.ts';
 import type { Store } from '../../src/store/store.ts';
-import { WorkerRegistry } from '../../src/store/workers.ts';
 import { openTestStore } from './store.ts';
 
 export const SETTINGS: AppSettings = {
@@ -33,7 +32,7 @@ export function openTestApp(settings: Partial<AppSettings> = {}, options: TestAp
   const rejections = new RejectionTally(store);
   const app = buildApp({ store, health, logger, rejections, settings: { ...SETTINGS, ...settings } });
   beforeAll(async () => {
-    if (hasWorker) await new WorkerRegistry(store.redis, store.keys).beat('test-worker');
+    if (hasWorker) await store.workers.beat('test-worker');
     await health.start();
     await app.ready();
   });

@@ -6,11 +6,11 @@ export async function postTrigger(
   slug: string,
   apiKey: string,
   payload: string | Buffer = '{}',
-  signal: AbortSignal | null = null,
+  { signal = null, headers = {} }: { signal?: AbortSignal | null; headers?: Record<string, string> } = {},
 ): Promise<{ status: number; headers: Headers; body: Record<string, unknown> }> {
   const response = await fetch(`${origin}/orc/api/automation-triggers/${slug}`, {
     method: 'POST',
-    headers: { 'x-api-key': apiKey, 'content-type': 'application/json' },
+    headers: { 'x-api-key': apiKey, 'content-type': 'application/json', ...headers },
     body: payload,
     signal,
   });

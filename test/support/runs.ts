@@ -8,6 +8,7 @@ import {
   type RunConsumer,
   type RunConsumerOptions,
 } from '../../src/store/consumer.ts';
+import type { AcceptLimits } from '../../src/store/run-acceptance.ts';
 import { newRunId } from '../../src/store/run-id.ts';
 import type { Store } from '../../src/store/store.ts';
 import { createAutomation } from './store.ts';
@@ -40,9 +41,25 @@ export async function acceptRun(
   automation: TriggeredAutomation,
   payload = '{}',
 ): Promise<string> {
-  const id = newRunId();
-  await store.runs.accept(automation, { id, payload, requestId: 'test-request' });
+  return acceptWithId(store, automation, newRunId(), payload);
+}
+
+/** Accepts a run with an id that the test chose. */
+export async function acceptWithId(
+  store: Store,
+  automation: TriggeredAutomation,
+  id: string,
+  payload = '{}',
+): Promise<string> {
+  const run = { id, payload, requestId: 'test-request' };
+  const verdict = await store.runs.accept(automation, run, acceptLimits());
+  expect(verdict).toEqual({ status: 'accepted', runId: id });
   return id;
+}
+
+/** Limits that no test reaches. */
+export function acceptLimits(): AcceptLimits {
+  return { endsAt: Date.now() + 20_000, maxQueuedRuns: 1_000_000 };
 }
 
 /** The ids of the runs that a worker can take now, the next one first. */

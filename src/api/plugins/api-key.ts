@@ -1,84 +1,95 @@
+import { TypeCompiler } from '@sinclair/typebox/compiler';
 import type { FastifyInstance, FastifyRequest } from 'fastify';
 import fastifyPlugin from 'fastify-plugin';
 import { isWellFormedApiKey } from '../../core/api-key.ts';
+import { withDeadline } from '../../core/deadline.ts';
 import { ApiError } from '../../core/errors.ts';
-import type { TriggeredAutomation } from '../../store/automations.ts';
-import type { Acceptance } from '../acceptance.ts';
+import type { AutomationStore, TriggeredAutomation } from '../../store/automations.ts';
 import { AuthThrottle } from '../auth-throttle.ts';
-import { refuse } from './errors.ts';
+import type { HealthMonitor } from '../health-monitor.ts';
+import { ApiKeyHeaderSchema } from '../schemas.ts';
+import { validationRefusal } from '../validation-refusal.ts';
 
 declare module 'fastify' {
+  interface FastifyInstance {
+    /** A preHandler: checks the key of a request against its slug, and then what its schemas have said of the rest. */
+    checkApiKey(request: TriggerRequest): Promise<void>;
+  }
   interface FastifyRequest {
-    /** The automation whose key this request carries. Set by the api-key plugin; absent outside its scope. */
+    /** The header `x-api-key`, in the form of a key. */
+    apiKey: string;
+    /** The automation that this request's key opens. */
     automation: TriggeredAutomation | undefined;
-    /** When Redis' time for this request is over, in milliseconds since the epoch; runs from when it is first asked. */
+    /** When the time that Redis has for this request is over, by `Date.now()`. */
     acceptBy: number;
   }
 }
 
-/** Made once: they are the cheapest thing to ask for, and to make one takes longer than to check a key's form. */
-const REFUSALS = {
-  missing_api_key: new ApiError('missing_api_key'),
-  invalid_api_key: new ApiError('invalid_api_key'),
-};
+interface TriggerRequest extends FastifyRequest {
+  params: { slug: string };
+}
+
+interface ApiKeyOptions {
+  automations: AutomationStore;
+  health: HealthMonitor;
+  /** Milliseconds that Redis may take for all questions of one request together. */
+  acceptTimeoutMs: number;
+}
 
 /**
- * Authenticates every route of the scope it is registered in, by the header `x-api-key` and the parameter `slug`.
- * A missing or malformed key is refused before any of the body is read; whether the key matches the slug is judged in
- * the preHandler, where Fastify has read the body but nothing has looked at it.
+ * Authentication by the header `x-api-key`, for the scope it is registered in. A missing or malformed key is refused before
+ * any of the body is read. Whether the key matches the slug is checked in the preHandler, when the whole request was read
+ * and judged, so that what is wrong with the rest is told only to who holds the key.
  */
 export const apiKeyPlugin = fastifyPlugin(
-  async (app: FastifyInstance, { acceptance }: { acceptance: Acceptance }) => {
+  async (app: FastifyInstance, { automations, health, acceptTimeoutMs }: ApiKeyOptions) => {
+    const apiKeyHeader = TypeCompiler.Compile(ApiKeyHeaderSchema);
     const throttle = new AuthThrottle();
-    const refusal = ({ ip }: FastifyRequest, id: keyof typeof REFUSALS) => {
+    const refusal = ({ ip }: FastifyRequest, id: 'missing_api_key' | 'invalid_api_key') => {
       const retryAfterSeconds = throttle.failed(ip);
       return retryAfterSeconds === undefined
-        ? REFUSALS[id]
+        ? new ApiError(id)
         : new ApiError('too_many_failures', { retryAfterSeconds });
     };
 
+    app.decorateRequest('apiKey', '');
     app.decorateRequest('automation', undefined);
     app.decorateRequest('acceptBy', 0);
 
-    app.addHook('onRequest', (request, reply, done) => {
-      if (request.headers['x-api-key'] === undefined)
-        refuse(request, reply, refusal(request, 'missing_api_key'));
-      else if (!isWellFormedApiKey(apiKeyOf(request)))
-        refuse(request, reply, refusal(request, 'invalid_api_key'));
-      else done();
+    app.addHook('onRequest', async (request) => {
+      const { headers } = request;
+      if (headers['x-api-key'] === undefined) throw refusal(request, 'missing_api_key');
+      if (!apiKeyHeader.Check(headers) || !isWellFormedApiKey(headers['x-api-key'])) {
+        throw refusal(request, 'invalid_api_key');
+      }
+      request.apiKey = headers['x-api-key'];
     });
 
-    const authenticate = async (request: FastifyRequest): Promise<void> => {
-      const slug = slugOf(request);
-      request.acceptBy ||= acceptance.deadline();
-      const result = await acceptance.authenticate(slug, apiKeyOf(request), request.acceptBy);
+    /** Asks Redis. @throws ApiError unless the key opens an automation that is enabled */
+    const authenticate = async (request: TriggerRequest): Promise<TriggeredAutomation> => {
+      const { params, apiKey, acceptBy } = request;
+      const asking = automations.authenticate(params.slug, apiKey);
+      const result = await withDeadline(asking, acceptBy - Date.now()).catch((cause) => {
+        throw new ApiError('queue_unavailable', { cause });
+      });
       if (result.status === 'rejected') throw refusal(request, 'invalid_api_key');
-      if (result.status === 'disabled') {
-        request.automationSlug = slug;
-        throw new ApiError('automation_disabled');
-      }
-      authenticated(request, result.automation);
+      if (result.status === 'authenticated') return result.automation;
+      request.automationSlug = params.slug;
+      throw new ApiError('automation_disabled');
     };
-    app.addHook('preHandler', (request, _reply, done) => {
-      if (request.automation) done();
-      else authenticate(request).then(() => done(), done);
+
+    app.decorate('checkApiKey', async (request) => {
+      if (health.latest.status === 'unavailable') {
+        throw new ApiError('queue_unavailable', { cause: new Error('the latest health check failed') });
+      }
+      request.acceptBy = Date.now() + acceptTimeoutMs;
+      const { params, apiKey, validationError } = request;
+      // What Redis has confirmed before is enough to try; before anything is said of the rest, Redis confirms the key.
+      const recalled = validationError ? undefined : automations.recall(params.slug, apiKey);
+      request.automation = recalled ?? (await authenticate(request));
+      request.automationSlug = params.slug;
+      if (validationError) throw validationRefusal(request);
     });
   },
   { name: 'api-key', fastify: '5.x', dependencies: ['request-context'] },
 );
-
-/** Notes what a request's key opens, as far as is known, for whatever is done or logged next. */
-export function authenticated(request: FastifyRequest, automation: TriggeredAutomation | undefined): void {
-  request.automation = automation;
-  request.automationSlug = automation?.slug;
-}
-
-/** The header `x-api-key`, once it is known to be there. */
-export function apiKeyOf(request: FastifyRequest): string {
-  return String(request.headers['x-api-key']);
-}
-
-/** The parameter `slug`, of which nothing is known. */
-export function slugOf(request: FastifyRequest): string {
-  return (request.params as { slug: string }).slug;
-}

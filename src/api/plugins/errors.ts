@@ -13,17 +13,6 @@ declare module 'fastify' {
 
 export const JSON_TYPE = 'application/json; charset=utf-8';
 
-/** The bodies never change, so that each is serialised once. */
-const serializedBodies = new Map(
-  Object.keys(ERRORS).map((id) => [id as ErrorId, JSON.stringify(errorBody(id as ErrorId))]),
-);
-
-/** The error object as JSON text. */
-export function serializedError(id: ErrorId, message: string = ERRORS[id].message): string {
-  const usual = message === ERRORS[id].message ? serializedBodies.get(id) : undefined;
-  return usual ?? JSON.stringify(errorBody(id, message));
-}
-
 /** Errors that give a request up before all of it has arrived. */
 const CLOSING_ERRORS: ReadonlySet<ErrorId> = new Set(['payload_too_large', 'request_timeout']);
 
@@ -46,14 +35,14 @@ export function sendError(request: FastifyRequest, reply: FastifyReply, error: A
   const { id, message, retryAfterSeconds } = error;
   request.errorId = id;
   const { statusCode } = ERRORS[id];
-  reply.code(statusCode).header('content-type', JSON_TYPE).header('cache-control', 'no-store');
+  reply.code(statusCode).header('cache-control', 'no-store');
   if (statusCode === 401) reply.header('www-authenticate', 'ApiKey realm="orc"');
   reply.headers(error.headers);
   if (retryAfterSeconds !== undefined) reply.header('retry-after', retryAfterSeconds);
   // What is left of a request that was given up is not waited for. One that was read to its end leaves the connection
   // open, as another request may have come right behind it and be accepted: its answer must not be lost.
   if (CLOSING_ERRORS.has(id) && !request.raw.complete) endConnection(request, reply);
-  return reply.serializer((payload: string) => payload).send(serializedError(id, message));
+  return reply.send(errorBody(id, message));
 }
 
 /**

@@ -5,8 +5,11 @@ import {
   AcceptedRunSchema,
   ErrorObjectSchema,
   HealthReportSchema,
+  HealthStatusSchema,
+  RunStatusSchema,
   TriggerPayloadSchema,
   UnhealthyReportSchema,
+  UnhealthyStatusSchema,
 } from '../schemas.ts';
 
 /** Version of the description, not of the service (spec.md, "Versioning"). */
@@ -36,8 +39,11 @@ const PAYLOAD_EXAMPLES = {
 export const openapiPlugin = fastifyPlugin(
   async (app: FastifyInstance, { bodyLimitBytes }: { bodyLimitBytes: number }) => {
     const schemas = [
+      HealthStatusSchema,
       HealthReportSchema,
+      UnhealthyStatusSchema,
       UnhealthyReportSchema,
+      RunStatusSchema,
       AcceptedRunSchema,
       TriggerPayloadSchema,
       ErrorObjectSchema,
@@ -75,6 +81,11 @@ export const openapiPlugin = fastifyPlugin(
       },
       refResolver: {
         buildLocalReference: (json, _baseUri, _fragment, index) => String(json['$id'] ?? `def-${index}`),
+      },
+      // A body whose schema has a name is described by that name.
+      transform: ({ schema, url }) => {
+        const { $id } = (schema?.body ?? {}) as { $id?: string };
+        return { schema: $id === undefined ? schema : { ...schema, body: { $ref: `${$id}#` } }, url };
       },
       hideUntagged: true,
       exposeHeadRoutes: false,

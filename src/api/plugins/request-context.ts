@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import fastifyPlugin from 'fastify-plugin';
 import { ApiError, type ErrorId } from '../../core/errors.ts';
+import type { Caller } from '../../core/run.ts';
 import { loggable } from '../../logger.ts';
 import type { Connections } from '../connections.ts';
 import type { RequestLog } from '../request-log.ts';
@@ -13,6 +14,8 @@ declare module 'fastify' {
     runId: string | undefined;
     /** Slug of the automation whose key this request carries, for the log. */
     automationSlug: string | undefined;
+    /** Who sent it. */
+    caller: Caller | undefined;
     /** When its headers had come, on the clock of `performance.now()`. */
     receivedAt: number;
   }
@@ -42,10 +45,12 @@ export const requestContextPlugin = fastifyPlugin(
   async (app: FastifyInstance, { log, connections, onRejected }: RequestContextOptions) => {
     app.decorateRequest('runId', undefined);
     app.decorateRequest('automationSlug', undefined);
+    app.decorateRequest('caller', undefined);
     app.decorateRequest('receivedAt', 0);
 
     app.addHook('onRequest', (request, reply, done) => {
       request.receivedAt = performance.now();
+      request.caller = callerOf(request);
       reply.header('x-request-id', request.id);
       checkFraming(request, reply);
       // Fastify makes each answer the last one of its connection during shutdown.
@@ -77,6 +82,16 @@ export const requestContextPlugin = fastifyPlugin(
   },
   { name: 'request-context', fastify: '5.x', dependencies: ['errors'] },
 );
+
+/** So much of a user agent is kept, in bytes. */
+const USER_AGENT_BYTES = 200;
+
+function callerOf({ ip, headers }: FastifyRequest): Caller {
+  const userAgent = Buffer.from(headers['user-agent'] ?? '')
+    .subarray(0, USER_AGENT_BYTES)
+    .toString();
+  return { address: ip, ...(userAgent !== '' && { userAgent: loggable(userAgent) }) };
+}
 
 /** Refuses a request whose version or end the parser has taken more generously than HTTP allows. */
 function checkFraming(request: FastifyRequest, reply: FastifyReply): void {

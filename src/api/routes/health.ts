@@ -1,7 +1,6 @@
 import type { FastifyInstance } from 'fastify';
 import { type ErrorBody, errorBody } from '../../core/errors.ts';
 import type { HealthMonitor, HealthSample } from '../health-monitor.ts';
-import { JSON_TYPE } from '../plugins/errors.ts';
 import { EVERY_REQUEST_ERRORS, errorResponses, jsonResponse, RETRY_AFTER } from '../schemas.ts';
 
 interface HealthRouteOptions {
@@ -27,16 +26,6 @@ export async function healthRoute(
     ...errorBody('queue_unavailable'),
     ...report(sample),
   });
-  // Samples are few and requests may be many, so that each report is written once.
-  let written: { sample: HealthSample; text: string } | undefined;
-  const textOf = (sample: HealthSample): string => {
-    if (written?.sample !== sample) {
-      const isUp = sample.status !== 'unavailable';
-      written = { sample, text: JSON.stringify(isUp ? report(sample) : unhealthy(sample)) };
-    }
-    return written.text;
-  };
-
   app.route({
     method: 'GET',
     url: '/orc/health',
@@ -60,16 +49,12 @@ export async function healthRoute(
         ...errorResponses(...EVERY_REQUEST_ERRORS),
       },
     },
-    handler: (request, reply) => {
+    handler: async (request, reply) => {
       const sample = health.latest;
-      reply.header('cache-control', 'no-store').type(JSON_TYPE);
-      if (sample.status === 'unavailable') {
-        request.errorId = 'queue_unavailable';
-        reply.code(503).header('retry-after', 2);
-      }
-      // When all that has come is read: the answers then follow each other, and a proxy on this machine is woken up by the
-      // first and awake for the others.
-      setImmediate(() => reply.send(textOf(sample)));
+      reply.header('cache-control', 'no-store');
+      if (sample.status !== 'unavailable') return report(sample);
+      request.errorId = 'queue_unavailable';
+      return reply.code(503).header('retry-after', 2).send(unhealthy(sample));
     },
   });
 }

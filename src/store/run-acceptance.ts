@@ -1,0 +1,216 @@
+import { createHash } from 'node:crypto';
+import { Job, type JobsOptions } from 'bullmq';
+import { withDeadline } from '../core/deadline.ts';
+import type { Caller, TerminalRunStatus, TraceContext } from '../core/run.ts';
+import { type AcceptReply, AcceptScript, type AcceptScriptRequest } from './accept-script.ts';
+import type { AutomationStore, TriggeredAutomation } from './automations.ts';
+import type { RedisClient } from './connect.ts';
+import { IDEMPOTENCY_WINDOW_MS } from './idempotency.ts';
+import type { Keys } from './keys.ts';
+import {
+  BACKOFF_TYPE,
+  type BullQueue,
+  JOB_FORMAT,
+  type QueueOpener,
+  QueueUnavailableError,
+  type RunJobData,
+} from './queue.ts';
+import type { RedisClock } from './redis-clock.ts';
+
+type JobJson = ReturnType<Job['asJSON']>;
+
+/** A run that is about to be accepted. */
+export interface NewRun extends TraceContext {
+  /** From `newRunId`. Accepting the same id again changes nothing. */
+  id: string;
+  /** JSON text of an object, valid UTF-8. */
+  payload: string;
+  requestId: string;
+  /** The caller's `Idempotency-Key`, which leads to one run for as long as its window lasts. */
+  idempotencyKey?: string | undefined;
+  /** Who asked for it, if it was asked for over HTTP. */
+  caller?: Caller | undefined;
+  /** The run that this one repeats. */
+  retryOf?: string | undefined;
+}
+
+export interface AcceptLimits {
+  /** When the time for accepting the run is over, by `Date.now()`: what Redis executes later accepts nothing. */
+  endsAt: number;
+  /** Runs that may wait to be executed, over all automations. */
+  maxQueuedRuns: number;
+}
+
+/** What is left of an automation's rate limit. */
+export interface RateState {
+  /** Runs that may still be accepted in this window. */
+  remaining: number;
+  /** Milliseconds until the window ends. */
+  resetMs: number;
+}
+
+/** What became of a run that was to be accepted. Only `accepted` has made one. */
+export type AcceptVerdict =
+  | { status: 'accepted'; runId: string; rate?: RateState }
+  /** An earlier request with the idempotency key has made this run; `ended` is how, once it has. */
+  | { status: 'known'; runId: string; ended?: TerminalRunStatus }
+  /** The idempotency key belongs to a request with another payload. */
+  | { status: 'reused' }
+  /** The key opens the automation no more, or there is no such automation any more. */
+  | { status: 'rejected' }
+  | { status: 'disabled' }
+  | { status: 'limited'; rate: RateState }
+  | { status: 'full' };
+
+/** Accepts runs, each in one round trip and atomically: whatever can refuse a run is judged where it is enqueued. */
+export class RunAcceptance {
+  readonly #redis: RedisClient;
+  readonly #keys: Keys;
+  readonly #queue: QueueOpener;
+  readonly #automations: AutomationStore;
+  readonly #clock: RedisClock;
+  readonly #templates = new Map<number, JobJson>();
+  #script: Promise<AcceptScript> | undefined;
+
+  constructor(
+    redis: RedisClient,
+    keys: Keys,
+    parts: { queue: QueueOpener; automations: AutomationStore; clock: RedisClock },
+  ) {
+    this.#redis = redis;
+    this.#keys = keys;
+    this.#queue = parts.queue;
+    this.#automations = parts.automations;
+    this.#clock = parts.clock;
+  }
+
+  /**
+   * Accepts a run if its automation is still what it was taken for, and nothing else is against it.
+   *
+   * @throws QueueUnavailableError when there is certainly no such run; any other error, a DeadlineError when the time was
+   *   over, leaves open whether there is
+   */
+  async accept(automation: TriggeredAutomation, run: NewRun, limits: AcceptLimits): Promise<AcceptVerdict> {
+    return withDeadline(this.#decide(automation, run, limits), limits.endsAt - Date.now());
+  }
+
+  async #decide(automation: TriggeredAutomation, run: NewRun, limits: AcceptLimits): Promise<AcceptVerdict> {
+    let opened = automation;
+    let { id } = run;
+    const cured = new Set<AcceptReply[0]>();
+    for (;;) {
+      const reply = await this.#execute(opened, { ...run, id }, limits);
+      if (cured.has(reply[0])) throw new QueueUnavailableError(`Redis has said "${reply[0]}" twice.`);
+      switch (reply[0]) {
+        // What these three say is made up for once.
+        case 'expired':
+          this.#clock.told(reply[1]);
+          break;
+        case 'reserved':
+          id = reply[1];
+          break;
+        case 'changed': {
+          const found = await this.#automations.reopen(opened);
+          if (found.status !== 'authenticated') return found;
+          opened = found.automation;
+          break;
+        }
+        case 'accepted': {
+          const [status, runId, remaining, resetMs] = reply;
+          const hasRate = typeof remaining === 'number' && typeof resetMs === 'number';
+          return { status, runId, ...(hasRate && { rate: { remaining, resetMs } }) };
+        }
+        case 'known': {
+          const [status, runId, ended] = reply;
+          return { status, runId, ...(ended && { ended }) };
+        }
+        case 'limited':
+          return { status: reply[0], rate: { remaining: reply[1], resetMs: reply[2] } };
+        default:
+          return { status: reply[0] };
+      }
+      cured.add(reply[0]);
+    }
+  }
+
+  async #execute(automation: TriggeredAutomation, run: NewRun, limits: AcceptLimits): Promise<AcceptReply> {
+    const queue = await this.#queue.open();
+    const deadline = await this.#clock.in(limits.endsAt - Date.now());
+    const { id: automationId, slug, updatedAt, keyHash, concurrency, rate } = automation;
+    const { id: runId, payload, idempotencyKey } = run;
+    const request: AcceptScriptRequest = {
+      ...{ runId, slug, automationId, updatedAt, keyHash, deadline, concurrency },
+      payloadHash: idempotencyKey === undefined ? undefined : sha256(payload),
+      idempotencyWindowMs: IDEMPOTENCY_WINDOW_MS,
+      ...(keyHash !== undefined && { rateLimit: rate?.limit, rateWindowMs: rate?.windowMs }),
+      maxQueuedRuns: limits.maxQueuedRuns,
+    };
+    const { lane, laneRunning, lanes, openRuns, rateWindow } = this.#keys;
+    const keys = {
+      automation: this.#keys.automation(slug),
+      job: queue.toKey(runId),
+      wait: queue.toKey('wait'),
+      delayed: queue.toKey('delayed'),
+      prioritized: queue.toKey('prioritized'),
+      openRuns: openRuns(slug),
+      allOpenRuns: openRuns(),
+      idempotency: this.#keys.idempotency(automationId, sha256(idempotencyKey ?? '')),
+      rateWindow: rateWindow(automationId),
+      lanes,
+      lane: lane(automationId),
+      laneRunning: laneRunning(automationId),
+    };
+    const job = {
+      ...this.#template(queue, automation.attempts),
+      name: slug,
+      data: dataOf(automation, run),
+      timestamp: Date.now(),
+    };
+    this.#script ??= AcceptScript.define(this.#redis, queue, job);
+    const script = await this.#script;
+    return script.execute(job, request, keys).catch((error: Error) => {
+      // What Redis itself refuses, for want of memory for example, was not enqueued.
+      throw error.name === 'ReplyError' ? new QueueUnavailableError(error.message, { cause: error }) : error;
+    });
+  }
+
+  /** What BullMQ makes of the options of a run, which are the same for many. */
+  #template(queue: BullQueue, attempts: number): JobJson {
+    const known = this.#templates.get(attempts);
+    if (known) return known;
+    const options: JobsOptions = {
+      attempts,
+      ...(attempts > 1 && { backoff: { type: BACKOFF_TYPE } }),
+      // The reason of a failure is a RunOutcome; a stack trace of our own code would explain nothing.
+      stackTraceLimit: 0,
+    };
+    const data = { automationId: '', payload: '', requestId: '' };
+    const template = new Job<RunJobData>(queue, '', data, options).asJSON();
+    this.#templates.set(attempts, template);
+    return template;
+  }
+}
+
+/** What a job holds of a run, as JSON text. */
+function dataOf(automation: TriggeredAutomation, run: NewRun): string {
+  const { payload, requestId, traceparent, tracestate, idempotencyKey, caller, retryOf } = run;
+  // JSON leaves out what is undefined.
+  const data: { [Field in keyof Required<RunJobData>]: RunJobData[Field] | undefined } = {
+    format: JOB_FORMAT,
+    automationId: automation.id,
+    payload,
+    requestId,
+    traceparent,
+    tracestate,
+    caller,
+    idempotency: idempotencyKey === undefined ? undefined : sha256(idempotencyKey),
+    inLane: automation.concurrency === undefined ? undefined : true,
+    retryOf,
+  };
+  return JSON.stringify(data);
+}
+
+/** As idempotency keys and payloads are stored: neither of them is. */
+function sha256(text: string): string {
+  return createHash('sha256').update(text).digest('base64url');
+}
