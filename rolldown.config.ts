@@ -23,6 +23,7 @@ export default defineConfig({
     dir: 'dist',
     cleanDir: true,
     chunkFileNames: 'chunks/[name].js',
+    sourcemap: true,
     // Node keeps the text of what it has loaded: in two bytes for every character of a file that has one beyond Latin-1.
     charset: 'ascii',
     comments: false,

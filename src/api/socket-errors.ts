@@ -1,8 +1,7 @@
-import type { IncomingMessage, Server, ServerResponse } from 'node:http';
+import { type IncomingMessage, type Server, type ServerResponse, STATUS_CODES } from 'node:http';
 import type { Socket } from 'node:net';
 import type { ConnectionError } from 'fastify';
 import { ERRORS, type ErrorId, errorBody } from '../core/errors.ts';
-import { STATUS_CODES } from '../core/node-http.ts';
 import type { Metrics } from '../ops/metrics.ts';
 import type { Connection, Connections } from './connections.ts';
 import { isRequestLineTooLong } from './long-line.ts';

@@ -7,7 +7,6 @@ import type { Tracing } from '../ops/tracing.ts';
 import { closeInOrder } from './closing.ts';
 import { type CommandContext, redisUrlOf } from './context.ts';
 import { helpText } from './help-text.ts';
-import { setV8Flags } from './v8-flags.ts';
 
 /** `orc api` and `orc worker`: the two kinds of process that make an installation. */
 export function processCommands(context: CommandContext): Command[] {
@@ -25,7 +24,6 @@ later than half a second, at once.`,
     )
     .action(async () => {
       refuseDebuggers();
-      setV8Flags();
       const config = context.config();
       const logger = createLogger(config.LOG_LEVEL, 'api', secretsOf(config));
       const redisUrl = await redisUrlOf(context);
@@ -55,7 +53,6 @@ second, ends it at once.`,
     )
     .action(async () => {
       refuseDebuggers();
-      setV8Flags();
       const config = context.config();
       const logger = createLogger(config.LOG_LEVEL, 'worker', secretsOf(config));
       const redisUrl = await redisUrlOf(context);

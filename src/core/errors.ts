@@ -179,11 +179,7 @@ export class ApiError extends Error {
 
   constructor(id: ErrorId, options: ApiErrorOptions = {}) {
     const definition: ErrorDefinition = ERRORS[id];
-    // Where it was thrown says nothing, and would cost more than the rest of a refusal.
-    const { stackTraceLimit } = Error;
-    Error.stackTraceLimit = 0;
     super(options.message ?? definition.message, { cause: options.cause });
-    Error.stackTraceLimit = stackTraceLimit;
     this.id = id;
     this.headers = options.headers ?? {};
     this.retryAfterSeconds = options.retryAfterSeconds ?? definition.retryAfterSeconds;

@@ -46,16 +46,6 @@ export function sendError(request: FastifyRequest, reply: FastifyReply, error: A
 }
 
 /**
- * Does what throwing the error does, without Fastify's way to its error handler. For a hook that does not go on then.
- */
-export function refuse(request: FastifyRequest, reply: FastifyReply, error: ApiError): void {
-  // The rest of a request mostly comes together with its beginning, and Node works twice as long on a request that is
-  // answered before it is read to its end.
-  if (request.raw.complete) sendError(request, reply, error);
-  else setImmediate(sendError, request, reply, error);
-}
-
-/**
  * Any thrown value as an error of the catalogue. What is unforeseen becomes `internal_error` with it as the cause. Of
  * Fastify's own 4xx only the one for a target that cannot be decoded is ever thrown: the rest is answered before.
  */
@@ -77,7 +67,9 @@ export const errorsPlugin = fastifyPlugin(
       if (apiError.id === 'internal_error') {
         log.failed(request, error);
       }
-      refuse(request, reply, apiError);
+      // The rest of a request mostly comes together with its beginning, and one request is answered after the other.
+      if (request.raw.complete) sendError(request, reply, apiError);
+      else setImmediate(sendError, request, reply, apiError);
     });
 
     const allowedMethods = collectMethods(app);

@@ -1,10 +1,9 @@
-import type { ClientRequest, IncomingMessage } from 'node:http';
+import { type ClientRequest, type IncomingMessage, request as requestByHttp } from 'node:http';
 import { request as requestByHttps } from 'node:https';
 import { urlToHttpOptions } from 'node:url';
 import { Webhook } from 'standardwebhooks';
 import type { HttpAction } from '../../core/automation.ts';
 import { withDeadline } from '../../core/deadline.ts';
-import { request as requestByHttp } from '../../core/node-http.ts';
 import type { AttemptResult } from '../../core/run.ts';
 import type { OutputLog } from '../output-log.ts';
 import { type ActionContext, TIMED_OUT } from './action.ts';
