@@ -1,5 +1,7 @@
 import { Agent, request as requestByHttp } from 'node:http';
+import { connect } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { mintApiKey } from '../../src/core/api-key.ts';
 import { UNCONFIRMED_MESSAGE } from '../../src/core/errors.ts';
 import type { TriggeredAutomation } from './automations.ts';
 import type { Chance } from './chance.ts';
@@ -173,6 +175,18 @@ export class Clients {
       sending.end(payload);
     });
   }
+}
+
+/** Sends a request with a key that is well formed and nobody's, and resets the connection. */
+export function hangUp(origin: string, slug: string, afterMs: number): Promise<void> {
+  const head = `POST /orc/api/automation-triggers/${slug} HTTP/1.1\r\nHost: a\r\nX-Api-Key: ${mintApiKey()}\r\n\r\n`;
+  return new Promise((resolve) => {
+    const socket = connect(Number(new URL(origin).port), '127.0.0.1');
+    // An API process may be away.
+    socket.on('error', () => resolve());
+    socket.once('close', () => resolve());
+    socket.write(head, () => setTimeout(() => socket.resetAndDestroy(), afterMs));
+  });
 }
 
 function unexpected(statusCode: number, body: string): Answer {

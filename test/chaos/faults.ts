@@ -2,6 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { getHealth } from '../support/http.ts';
 import { LONG } from './automations.ts';
 import type { Chance } from './chance.ts';
+import { type Api, hangUp } from './clients.ts';
 import type { Fault, FaultKind, Work } from './history.ts';
 import type { Part } from './part.ts';
 import { HOSTILE } from './receiver.ts';
@@ -21,6 +22,13 @@ const ANY_COMMAND = '$';
 
 /** More than the slots of all workers. */
 const HOSTILE_RUNS = 40;
+
+/** More than have lines in the log of an API process within a second, of those that are refused alike. */
+const HANG_UPS = 600;
+const HANG_UPS_AT_ONCE = 30;
+
+/** After its request is sent, a client hangs up within this time, in milliseconds. */
+const LONGEST_PATIENCE_MS = 10;
 
 const LONG_START_MS = 8000;
 const DROP_WAIT_MS = 1500;
@@ -128,6 +136,23 @@ export class Faults {
     const { clients } = this.#stage;
     const end = this.#begin('receivers hostile', [], ['executing']);
     await Promise.all(Array.from({ length: HOSTILE_RUNS }, () => clients.trigger(HOSTILE)));
+    end();
+  }
+
+  /** Sends requests with keys that nobody was given to all API processes, by clients that do not wait for an answer. */
+  async hangUpClients(): Promise<void> {
+    const { apis, automations } = this.#stage;
+    const end = this.#begin('clients hang up', [], ['accepting']);
+    const slugs = [...automations.keys()];
+    let left = HANG_UPS;
+    const client = async (api: Api) => {
+      const patienceMs = this.#chance.between(0, LONGEST_PATIENCE_MS);
+      await hangUp(api.url, this.#chance.pick(slugs), patienceMs);
+    };
+    const clients = Array.from({ length: HANG_UPS_AT_ONCE }, async () => {
+      for (; left > 0 && !this.#signal.aborted; left -= 1) await Promise.all(apis.map(client));
+    });
+    await Promise.all(clients);
     end();
   }
 

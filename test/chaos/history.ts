@@ -85,6 +85,7 @@ export const FAULT_KINDS = [
   'connections cut',
   'reply dropped',
   'receivers hostile',
+  'clients hang up',
 ] as const;
 export type FaultKind = (typeof FAULT_KINDS)[number];
 

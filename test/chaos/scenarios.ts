@@ -33,6 +33,7 @@ export const SCENARIOS: readonly Scenario[] = [
         'dropWorkerReply',
         'freezeWorker',
         'meetHostileReceivers',
+        'hangUpClients',
       ] as const;
       return faults[chance.pick([...kinds, ...more])]();
     },
@@ -42,6 +43,12 @@ export const SCENARIOS: readonly Scenario[] = [
     name: 'receivers hostile',
     pauseMs: [500, 2500],
     fault: (faults) => faults.meetHostileReceivers(),
+    isSlow: false,
+  },
+  {
+    name: 'clients hang up',
+    pauseMs: [100, 1000],
+    fault: (faults) => faults.hangUpClients(),
     isSlow: false,
   },
   {

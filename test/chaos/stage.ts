@@ -4,9 +4,11 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { isTerminal, type Run } from '../../src/core/run.ts';
+import type { LogRecord } from '../../src/local/child.ts';
 import { findRedisServer } from '../../src/local/find-redis-server.ts';
 import { connect } from '../../src/store/connect.ts';
 import { createStore, type Store } from '../../src/store/store.ts';
+import { LogJudge } from '../support/log-judge.ts';
 import { createAutomations, type TriggeredAutomation } from './automations.ts';
 import { Chance } from './chance.ts';
 import { type Api, Clients } from './clients.ts';
@@ -50,6 +52,8 @@ export class Stage {
   #automations: ReadonlyMap<string, TriggeredAutomation> = new Map();
   #closing: Promise<void> | undefined;
   #isClosing = false;
+  /** Of each start of an API process. */
+  readonly #logs = new Map<string, LogJudge>();
 
   private constructor(directory: string, redis: BreakableRedis) {
     this.directory = directory;
@@ -212,8 +216,9 @@ export class Stage {
         name,
         kind: 'api',
         env: { ...env, PORT: '0', LOG_LEVEL: 'info', REDIS_URL: url },
-        onRecord: ({ msg, url: origin }) => {
-          if (msg === 'api listens') api.url = String(origin);
+        onRecord: (record, { incarnation }) => {
+          if (record.msg === 'api listens') api.url = String(record['url']);
+          this.#judgeLog(record, incarnation);
         },
         onUnexpectedEnd,
       });
@@ -242,6 +247,15 @@ export class Stage {
     await Promise.all([...this.apis.map(({ part }) => part), ...this.workers].map((part) => part.start()));
     // A process is ready before the line of its log that says where it listens is read.
     await until(() => this.apis.every(({ url }) => url !== ''), 'the API processes do not listen');
+  }
+
+  #judgeLog(record: LogRecord, incarnation: string): void {
+    const judge = this.#logs.get(incarnation) ?? new LogJudge(1);
+    this.#logs.set(incarnation, judge);
+    const known = judge.problem;
+    judge.take(record);
+    if (judge.problem === known) return;
+    this.history.incidents.push({ kind: 'wrong log', message: `${incarnation}: ${judge.problem}` });
   }
 
   async #endParts(): Promise<void> {

@@ -8,8 +8,8 @@ import { parseArgs } from 'node:util';
 import { findRedisServer } from '../../src/local/find-redis-server.ts';
 import { startRedisServer } from '../../src/local/redis-server.ts';
 import { connect } from '../../src/store/connect.ts';
+import { LogJudge } from '../support/log-judge.ts';
 import { Fuzzer } from './fuzzer.ts';
-import { LogJudge } from './log-judge.ts';
 import type { FromServer, Memory, ToServer } from './server.ts';
 import { countRuns, deleteRuns, SERVICES } from './target.ts';
 
@@ -44,9 +44,10 @@ const server = fork(new URL('./server.js', import.meta.url), [running.url, PREFI
   execArgv: ['--expose-gc'],
   stdio: ['ignore', 'pipe', 'pipe', 'ipc'],
 });
-const log = new LogJudge(SERVICES.length);
+const judge = new LogJudge(SERVICES.length);
+const log = { lines: 0, bytes: 0 };
 for (const input of [server.stdout, server.stderr]) {
-  if (input) createInterface({ input }).on('line', (line) => log.take(line));
+  if (input) createInterface({ input }).on('line', takeLine);
 }
 const ended = new AbortController();
 server.once('exit', () => ended.abort());
@@ -92,8 +93,7 @@ async function fuzz(): Promise<boolean> {
       tally.failure ??= `round ${round}: ${accepted} runs were accepted and ${unconfirmed} perhaps, ${runs} exist`;
     }
     leftUnconfirmed = unconfirmed;
-    const problem = log.problem(elapsed());
-    if (problem !== undefined) tally.failure ??= problem;
+    if (judge.problem !== undefined) tally.failure ??= judge.problem;
     await deleteRuns(redis, PREFIX);
     samples.push({ at: elapsed(), memory: await askMemory() });
   }
@@ -121,6 +121,13 @@ async function fuzz(): Promise<boolean> {
   }
   console.log(tally.failure ? `FAILED (seed ${seed})\n${tally.failure}` : 'no counterexample');
   return tally.failure === undefined;
+}
+
+function takeLine(line: string): void {
+  log.lines += 1;
+  log.bytes += Buffer.byteLength(line);
+  if (line.startsWith('{')) judge.take(JSON.parse(line));
+  else judge.problem ??= `what is no line of a log: ${line}`;
 }
 
 async function askMemory(): Promise<Memory> {
