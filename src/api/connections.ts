@@ -1,5 +1,7 @@
 import type { Server, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
+import { distrust } from './plugins/errors.ts';
+import { watchForRtsp } from './rtsp.ts';
 
 /**
  * A peer that goes on sending after its connection was closed is read for this long, and this much. Then it is cut off.
@@ -141,6 +143,7 @@ export class Connections implements Iterable<Connection> {
       }
       const connection = new Connection(socket);
       this.#open.set(socket, connection);
+      watchForRtsp(socket, () => distrust(socket));
       socket.once('close', () => {
         this.#open.delete(socket);
         for (const response of connection.queued) tellOver(response, true);

@@ -200,6 +200,19 @@ const CASES: Record<string, Case[]> = {
       lines: ['GET /orc/h\u00e9alth HTTP/1.1', 'Host: a'],
       ...malformed,
     },
+    {
+      name: 'is of RTSP',
+      ...withBody('{}', [`${TRIGGER[0]?.replace('HTTP/1.1', 'RTSP/1.0')}`, ...TRIGGER.slice(1)]),
+      ...malformed,
+    },
+    {
+      name: 'is of RTSP in the version of HTTP',
+      ...withBody('{}', [`${TRIGGER[0]?.replace('HTTP', 'RTSP')}`, ...TRIGGER.slice(1)]),
+      ...malformed,
+    },
+    { name: 'is of RTSP for a page', lines: ['GET / RTSP/1.0', 'CSeq: 1'], ...malformed },
+    { name: 'is of RTSP after empty lines', lines: ['', '', 'OPTIONS / RTSP/1.0'], ...malformed },
+    { name: 'is of ICE', lines: ['GET /orc/health ICE/1.0', 'Host: a'], ...malformed },
     { name: 'is a TLS handshake', lines: ['\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03'], ...malformed },
     { name: 'is a whole TLS handshake', lines: [CLIENT_HELLO.toString('latin1')], ...malformed },
     {
@@ -788,6 +801,7 @@ async function exchangeAndThen(then: (connection: RawConnection) => void, ...par
 
 describe('what follows a request in the same packet', () => {
   const post = () => Buffer.concat([headOf([...TRIGGER, 'Content-Length: 2']), Buffer.from('{}')]);
+  const rtspPost = () => Buffer.from(post().toString().replace('HTTP/1.1', 'RTSP/1.0'));
   const lastPost = () => headOf([...TRIGGER, 'Connection: close']);
 
   test('does not cost it its answer when it is malformed: 202, then 400, and one run', async () => {
@@ -827,6 +841,33 @@ describe('what follows a request in the same packet', () => {
   ])('is run and answered after a %i', async (statusCode, refusedRequest) => {
     const statuses = [statusCode, 202];
     expect(await exchange(...refusedRequest(), lastPost())).toEqual({ statuses, end: 'closed', runs: 1 });
+  });
+
+  test('is not run when it is of RTSP, however it is cut into packets', async () => {
+    const request = rtspPost().toString();
+    const before = await store.runs.countQueued();
+    for (let at = request.indexOf(' RTSP') - 3; at < request.indexOf('\r') + 3; at += 1) {
+      const accepted = once(app.server, 'connection');
+      const connection = await RawConnection.open(app);
+      const [socket] = (await accepted) as [Socket];
+      connection.write(request.slice(0, at));
+      await expect.poll(() => socket.bytesRead, { interval: 1 }).toBe(at);
+      connection.write(request.slice(at));
+      expect(await connection.nextAnswer()).toMatchObject({ statusCode: 400 });
+      connection.destroy();
+    }
+    expect(await store.runs.countQueued()).toBe(before);
+  });
+
+  test('is run when it only tells of RTSP', async () => {
+    const body = '{"line": "GET / RTSP/1.0"}';
+    const { lines } = withBody(body, [
+      ...TRIGGER,
+      'User-Agent: RTSP/1.0',
+      'X: POST / RTSP/1.0',
+      'Connection: close',
+    ]);
+    expect(await exchange(post(), headOf(lines), body)).toMatchObject({ statuses: [202, 202], runs: 2 });
   });
 
   test('is not run after a request whose end is uncertain', async () => {

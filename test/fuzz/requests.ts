@@ -414,7 +414,17 @@ const targetChanges: fc.Arbitrary<Mutation> = fc
   });
 
 const versionChanges: fc.Arbitrary<Mutation> = fc
-  .constantFrom('HTTP/1.0', 'HTTP/1.2', 'HTTP/2.0', 'HTTP/0.9', 'HTTP/1', 'http/1.1', '', 'ICE/1.0')
+  .constantFrom(
+    'HTTP/1.0',
+    'HTTP/1.2',
+    'HTTP/2.0',
+    'RTSP/1.0',
+    'HTTP/0.9',
+    'HTTP/1',
+    'http/1.1',
+    '',
+    'ICE/1.0',
+  )
   .map((version) => change({ version }));
 
 const hostileHeader: fc.Arbitrary<[string, string]> = fc.oneof(

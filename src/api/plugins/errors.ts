@@ -16,13 +16,18 @@ export const JSON_TYPE = 'application/json; charset=utf-8';
 /** Errors that give a request up before all of it has arrived. */
 const CLOSING_ERRORS: ReadonlySet<ErrorId> = new Set(['payload_too_large', 'request_timeout']);
 
-/** Connections that are closed after an answer that is on its way. */
+/** Connections that are closed after an answer that is on its way, or after their next one. */
 const ending = new WeakSet<Socket>();
 
 /** Makes the answer the last one of its connection. */
 export function endConnection({ raw }: FastifyRequest, reply: FastifyReply): void {
   ending.add(raw.socket);
   reply.header('connection', 'close');
+}
+
+/** Refuses what comes over a connection from now on, and closes it then. */
+export function distrust(socket: Socket): void {
+  ending.add(socket);
 }
 
 /** Whether nobody could read the answer to this request any more, so that it must not be run. */
