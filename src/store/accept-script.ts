@@ -182,6 +182,8 @@ export class AcceptScript {
   readonly #redis: RedisClient;
   readonly #queue: BullQueue;
   readonly #bullmqKeys: Argument[];
+  /** Packed options of jobs that wait in a lane, by what they differ in: the number of attempts. */
+  readonly #laneOptions = new Map<number | undefined, Argument>();
 
   private constructor(redis: RedisClient, queue: BullQueue, bullmqKeys: Argument[]) {
     this.#redis = redis;
@@ -204,11 +206,20 @@ export class AcceptScript {
     request: AcceptScriptRequest,
     ownKeys: Record<(typeof ACCEPT_KEYS)[number], string>,
   ): Promise<AcceptReply> {
-    const call = (json: JobJson) => addJobCall(this.#redis, this.#queue, json, request.runId);
-    const { args } = await call(job);
-    const [, , laneOptions = ''] = request.concurrency === undefined ? [] : (await call(parked(job))).args;
+    const { args } = await addJobCall(this.#redis, this.#queue, job, request.runId);
+    const laneOptions = request.concurrency === undefined ? '' : await this.#laneOptionsOf(job);
     const keys = [...this.#bullmqKeys, ...ACCEPT_KEYS.map((name) => ownKeys[name])];
     return this.#redis.orcAccept(...keys, ...args, laneOptions, JSON.stringify(request));
+  }
+
+  async #laneOptionsOf(job: JobJson): Promise<Argument> {
+    const { attempts } = job.opts;
+    const known = this.#laneOptions.get(attempts);
+    if (known !== undefined) return known;
+    const { args } = await addJobCall(this.#redis, this.#queue, parked(job), 'sample');
+    const [, , options = ''] = args;
+    this.#laneOptions.set(attempts, options);
+    return options;
   }
 }
 

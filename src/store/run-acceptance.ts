@@ -1,4 +1,4 @@
-import { createHash } from 'node:crypto';
+import { hash } from 'node:crypto';
 import { Job, type JobsOptions } from 'bullmq';
 import { withDeadline } from '../core/deadline.ts';
 import type { Caller, TerminalRunStatus, TraceContext } from '../core/run.ts';
@@ -138,9 +138,10 @@ export class RunAcceptance {
     const deadline = await this.#clock.in(limits.endsAt - Date.now());
     const { id: automationId, slug, updatedAt, keyHash, concurrency, rate } = automation;
     const { id: runId, payload, idempotencyKey } = run;
+    const idempotency = idempotencyKey === undefined ? undefined : sha256(idempotencyKey);
     const request: AcceptScriptRequest = {
       ...{ runId, slug, automationId, updatedAt, keyHash, deadline, concurrency },
-      payloadHash: idempotencyKey === undefined ? undefined : sha256(payload),
+      payloadHash: idempotency === undefined ? undefined : sha256(payload),
       idempotencyWindowMs: IDEMPOTENCY_WINDOW_MS,
       ...(keyHash !== undefined && { rateLimit: rate?.limit, rateWindowMs: rate?.windowMs }),
       maxQueuedRuns: limits.maxQueuedRuns,
@@ -154,7 +155,7 @@ export class RunAcceptance {
       prioritized: queue.toKey('prioritized'),
       openRuns: openRuns(slug),
       allOpenRuns: openRuns(),
-      idempotency: this.#keys.idempotency(automationId, sha256(idempotencyKey ?? '')),
+      idempotency: this.#keys.idempotency(automationId, idempotency ?? ''),
       rateWindow: rateWindow(automationId),
       lanes,
       lane: lane(automationId),
@@ -163,7 +164,7 @@ export class RunAcceptance {
     const job = {
       ...this.#template(queue, automation.attempts),
       name: slug,
-      data: dataOf(automation, run),
+      data: dataOf(automation, run, idempotency),
       timestamp: Date.now(),
     };
     this.#script ??= AcceptScript.define(this.#redis, queue, job);
@@ -191,9 +192,9 @@ export class RunAcceptance {
   }
 }
 
-/** What a job holds of a run, as JSON text. */
-function dataOf(automation: TriggeredAutomation, run: NewRun): string {
-  const { payload, requestId, traceparent, tracestate, idempotencyKey, caller, retryOf } = run;
+/** What a job holds of a run, as JSON text. @param idempotency SHA-256 of its idempotency key */
+function dataOf(automation: TriggeredAutomation, run: NewRun, idempotency: string | undefined): string {
+  const { payload, requestId, traceparent, tracestate, caller, retryOf } = run;
   // JSON leaves out what is undefined.
   const data: { [Field in keyof Required<RunJobData>]: RunJobData[Field] | undefined } = {
     format: JOB_FORMAT,
@@ -203,7 +204,7 @@ function dataOf(automation: TriggeredAutomation, run: NewRun): string {
     traceparent,
     tracestate,
     caller,
-    idempotency: idempotencyKey === undefined ? undefined : sha256(idempotencyKey),
+    idempotency,
     inLane: automation.concurrency === undefined ? undefined : true,
     retryOf,
   };
@@ -212,5 +213,5 @@ function dataOf(automation: TriggeredAutomation, run: NewRun): string {
 
 /** As idempotency keys and payloads are stored: neither of them is. */
 function sha256(text: string): string {
-  return createHash('sha256').update(text).digest('base64url');
+  return hash('sha256', text, 'base64url');
 }

@@ -10,6 +10,7 @@ import { accept } from './parts/accept.ts';
 import { deliver } from './parts/deliver.ts';
 import { grow } from './parts/grow.ts';
 import { health } from './parts/health.ts';
+import { kinds } from './parts/kinds.ts';
 import { open } from './parts/open.ts';
 import { pages } from './parts/pages.ts';
 import { reject } from './parts/reject.ts';
@@ -17,7 +18,7 @@ import { scale } from './parts/scale.ts';
 import { start } from './parts/start.ts';
 import { tableText } from './report.ts';
 
-const PARTS: readonly Part[] = [accept, open, health, pages, reject, deliver, grow, scale, start];
+const PARTS: readonly Part[] = [accept, kinds, open, health, pages, reject, deliver, grow, scale, start];
 
 const { values, positionals } = readArguments();
 const [rounds, seconds] = [Number(values.rounds), Number(values.seconds)];

@@ -23,6 +23,7 @@ export async function closedLoop({ request, connections, seconds, watched }: Loa
     headers,
     ...(body !== undefined && { body }),
     connections,
+    idReplacement: request.hasIds ?? false,
     // It is stopped below; this only keeps it from stopping by itself.
     duration: seconds + 60,
     sampleInt: STOP_CHECK_MS,

@@ -9,6 +9,8 @@ export interface HttpRequest {
   body?: string;
   /** Sends a different `X-Forwarded-For` with each request, of this many in turn. */
   addresses?: number;
+  /** Puts an id of its own into each request, wherever a header has `[<id>]`. */
+  hasIds?: boolean;
 }
 
 /** What the load generator is asked for. */

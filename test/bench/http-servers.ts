@@ -38,12 +38,6 @@ export async function startOrcApi(context: BenchContext, env: NodeJS.ProcessEnv)
   return startNode(context, [...NODE_FLAGS, ORC, 'api'], { ...generous, ...env });
 }
 
-/**
- * Node 20 slows a server down by a fifth, for as long as it lives, that has had nothing to do for 8 s after its start. Who
- * waits for the others to be warmed up must not pay for it. `orc api` is started with this flag as well.
- */
-const STEADY = '--no-memory-reducer';
-
 /** @param answers what it answers to GET requests for `/health`, `/html` and `/markdown` */
 export async function startNoOp(
   context: BenchContext,
@@ -55,15 +49,15 @@ export async function startNoOp(
   for (const [file, text] of Object.entries({ health, html, markdown })) {
     await writeFile(join(directory, file), text);
   }
-  return startNode(context, [STEADY, serverFile('no-op')], { ANSWERS: directory });
+  return startNode(context, [...NODE_FLAGS, serverFile('no-op')], { ANSWERS: directory });
 }
 
 export async function startHandWritten(context: BenchContext, redisUrl: string): Promise<Server> {
-  return startNode(context, [STEADY, serverFile('hand-written')], { REDIS_URL: redisUrl });
+  return startNode(context, [...NODE_FLAGS, serverFile('hand-written')], { REDIS_URL: redisUrl });
 }
 
 export async function startEnqueueOnly(context: BenchContext, redisUrl: string): Promise<Server> {
-  return startNode(context, [STEADY, serverFile('enqueue-only')], { REDIS_URL: redisUrl });
+  return startNode(context, [...NODE_FLAGS, serverFile('enqueue-only')], { REDIS_URL: redisUrl });
 }
 
 /** adnanh/webhook: https://github.com/adnanh/webhook. It checks a header and starts `/bin/true`, which it does not wait for. */

@@ -1,15 +1,17 @@
 import { readFileSync } from 'node:fs';
 import { fastify } from 'fastify';
+import { requestLog } from './request-log.ts';
 
 /**
- * The limit of what Fastify can do: it parses the same body, answers the same bytes, and does nothing else. Answers to
+ * The limit of what Fastify can do: it parses the same body, answers the same bytes, logs by pino, and does nothing else. Answers to
  * GET requests are files of the directory that the environment names.
  */
 const { PORT, ANSWERS } = process.env;
 const answer = (file: string) => readFileSync(`${ANSWERS}/${file}`);
 const [health, html, markdown] = [answer('health'), answer('html'), answer('markdown')];
 
-const app = fastify({ logger: false });
+const app = fastify(requestLog.options);
+requestLog.attach(app);
 app.route({
   method: 'POST',
   url: '/trigger/:slug',

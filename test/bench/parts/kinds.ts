@@ -1,0 +1,43 @@
+import { CONNECTIONS, startInstallation } from '../http-installation.ts';
+import { orcTrigger } from '../http-triggers.ts';
+import { type Contestant, ratiosOf, takeTurns, toRow } from '../http-turns.ts';
+import type { Part } from '../part.ts';
+
+/** In bytes. */
+const PAYLOAD = 100;
+
+/** More than any turn accepts. */
+const NEVER = { limit: 1_000_000_000, windowMs: 3_600_000 };
+
+export const kinds: Part = {
+  name: 'kinds',
+  summary: 'triggers with an Idempotency-Key, a rate and a concurrency limit, against plain ones',
+  async run(context) {
+    const { redis, apiKey, orc, generator } = await startInstallation(context);
+    const rateKey = await redis.createAutomation('limited', { rate: NEVER });
+    const laneKey = await redis.createAutomation('in-a-lane', { concurrency: 10 });
+    await redis.keep();
+    // Each request has an id of its own in a header, so that the client's part is the same for all.
+    const contestant = (name: string, slug: string, key: string, header: string): Contestant => {
+      const request = orcTrigger(orc, slug, key, PAYLOAD);
+      const headers = { ...request.headers, [header]: 'bench-[<id>]' };
+      return { name, server: orc, status: 202, redis, request: { ...request, headers, hasIds: true } };
+    };
+    const contestants = [
+      contestant('plain', 'bench', apiKey, 'x-request-id'),
+      contestant('Idempotency-Key', 'bench', apiKey, 'idempotency-key'),
+      contestant('--rate', 'limited', rateKey, 'x-request-id'),
+      contestant('--concurrency', 'in-a-lane', laneKey, 'x-request-id'),
+    ];
+    const turns = { ...context, generator, connections: CONNECTIONS };
+    const samples = await takeTurns(context, contestants, turns);
+    return [
+      {
+        title: `Kinds of triggers, ${CONNECTIONS} connections, ${PAYLOAD} B, appendfsync always`,
+        rows: contestants.map((each) => toRow(each, samples.get(each.name))),
+        reference: 'plain',
+        remarks: contestants.slice(1).map(({ name }) => ratiosOf(name, samples, ['plain'])),
+      },
+    ];
+  },
+};
