@@ -12,7 +12,7 @@ const OUTSIDE = [...Object.keys(packageJson.peerDependencies), 'marked', 'shiki'
 export default defineConfig({
   input: {
     orc: 'src/orc.ts',
-    'guard-process': 'src/worker/guard-process.ts',
+    'guard-process': 'src/worker/guard/guard-process.ts',
     'build/write-site': 'src/pages/build/write-site.ts',
     'build/write-openapi': 'src/api/write-openapi.ts',
     'build/write-schema': 'src/cli/write-schema.ts',

@@ -4,7 +4,7 @@ import { withDeadline } from '../core/deadline.ts';
 import { errorText } from '../core/error-record.ts';
 import type { TraceContext } from '../core/run.ts';
 import { type Logger, limitRepeats, loggablePath } from '../logger.ts';
-import type { QueueTelemetry } from '../store/consumer.ts';
+import type { QueueTelemetry } from '../store/queue.ts';
 
 /** Time for the last spans to be sent at the end, in milliseconds. */
 const CLOSE_MS = 2000;

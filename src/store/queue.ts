@@ -1,4 +1,4 @@
-import { type Job, Queue } from 'bullmq';
+import { type Job, Queue, type QueueOptions } from 'bullmq';
 import type { Caller, RunOutcome, TraceContext } from '../core/run.ts';
 import type { RedisClient } from './connect.ts';
 import type { Keys } from './keys.ts';
@@ -33,6 +33,7 @@ export interface RunJobData extends TraceContext {
 
 export type BullQueue = Queue<RunJobData, RunOutcome>;
 export type RunJob = Job<RunJobData, RunOutcome>;
+export type QueueTelemetry = NonNullable<QueueOptions['telemetry']>;
 
 /** Nothing was enqueued: Redis is not connected, or has refused to. */
 export class QueueUnavailableError extends Error {

@@ -7,10 +7,10 @@ import {
 } from '../core/run.ts';
 import type { Logger } from '../logger.ts';
 import type { ExecutableAutomation } from '../store/automations.ts';
-import { CANCELLED, type Lease, LOCK_LOST } from '../store/consumer.ts';
 import type { RunLogStore } from '../store/run-log.ts';
 import type { Actions } from './actions/action.ts';
-import type { Guard } from './guard.ts';
+import type { Guard } from './guard/guard.ts';
+import { CANCELLED, isOver, type Lease, LOCK_LOST } from './lease.ts';
 import { OutputLog } from './output-log.ts';
 import { SecretMask } from './secret-mask.ts';
 import { settleAttempt } from './settle-attempt.ts';
@@ -53,7 +53,7 @@ export async function executeRun(
   let result: AttemptResult | 'interrupted' | undefined = refusal;
   // A worker that was frozen while it asked for the automation has lost the run, and is told so only after it would
   // have started it.
-  if (automation && !result && Date.now() < lease.endsAt) {
+  if (automation && !result && !isOver(lease)) {
     log.note(`Attempt ${attempt} starts on worker ${guard.workerId}.`);
     const { timeoutMs = dependencies.defaultTimeoutMs } = automation;
     const context = { run, log, timeoutMs, lease, guard };
@@ -67,7 +67,7 @@ export async function executeRun(
     });
   }
   // A worker that was frozen hears of the end of its commands, which the guard ended, before it notices that time went by.
-  const isLost = signal.reason === LOCK_LOST || Date.now() >= lease.endsAt;
+  const isLost = signal.reason === LOCK_LOST || isOver(lease);
   if (isLost) result = 'interrupted';
   // Interrupted work has no outcome, unless it is not to be done again; that of a lost run is left to who holds it now.
   if (result === 'interrupted' && !isLost) result = outcomeOfInterruption(signal.reason, automation);

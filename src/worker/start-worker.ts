@@ -7,13 +7,14 @@ import { type Logger, limitRepeats } from '../logger.ts';
 import type { Ops } from '../ops/start-ops.ts';
 import type { Tracing } from '../ops/tracing.ts';
 import { connect, outageReporter, untilReady } from '../store/connect.ts';
-import { consumeRuns, type LockTiming } from '../store/consumer.ts';
 import { createStore } from '../store/store.ts';
 import { ALIVE_SECONDS, HEARTBEAT_MS } from '../store/workers.ts';
 import { openActions } from './actions/actions.ts';
 import { receiverAddresses } from './actions/receiver-addresses.ts';
+import { consumeRuns } from './consumer.ts';
 import { executeRun } from './execute-run.ts';
-import { startGuard } from './guard.ts';
+import { startGuard } from './guard/guard.ts';
+import type { LockTiming } from './lease.ts';
 import { openWorkFolders, sweepWorkFolders } from './work-folders.ts';
 
 const SECONDS_PER_DAY = 86_400;

@@ -51,10 +51,10 @@ test('docs/deploy.md says what the sources say', () => {
   expect(deploy).toContain(`less than ${seconds('src/api/app.ts', 'KEEP_ALIVE_TIMEOUT_MS')} s`);
   expect(deploy).toContain(`answers 408 after ${seconds('src/api/app.ts', 'REQUEST_TIMEOUT_MS')} s`);
   expect(deploy).toContain(
-    `puts it back, for ${seconds('src/store/consumer.ts', 'NEWER_FORMAT_PAUSE_MS')} s`,
+    `puts it back, for ${seconds('src/worker/consumer.ts', 'NEWER_FORMAT_PAUSE_MS')} s`,
   );
   expect(deploy).toContain(`and ${seconds('src/cli/closing.ts', 'LAST_RESORT_MS')} s later`);
-  const logged = quoted('src/store/consumer.ts', /Error\('(Runs wait for a worker of a newer version) /);
+  const logged = quoted('src/worker/consumer.ts', /Error\('(Runs wait for a worker of a newer version) /);
   expect(deploy).toContain(`\`${logged}\``);
   const variables = deploy.matchAll(/`([A-Z]+_[A-Z_]+)(=[^`]*)?`/g);
   const others = SECRET_VARIABLES.map((name) => `${name}_FILE`);

@@ -4,7 +4,7 @@ import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import { afterAll, expect } from 'vitest';
 import type { LogRecord } from '../../src/local/child.ts';
-import type { LockTiming } from '../../src/store/consumer.ts';
+import type { LockTiming } from '../../src/worker/lease.ts';
 import { compiled } from './repository.ts';
 
 /** The executable as users get it. `npm test` builds it first. */

@@ -2,15 +2,11 @@ import { expect, onTestFinished } from 'vitest';
 import type { AutomationDefinition } from '../../src/core/automation.ts';
 import { type AttemptResult, CANCELLED_BY_OPERATOR, type RunAttempt } from '../../src/core/run.ts';
 import type { TriggeredAutomation } from '../../src/store/automations.ts';
-import {
-  CANCELLED,
-  consumeRuns,
-  type RunConsumer,
-  type RunConsumerOptions,
-} from '../../src/store/consumer.ts';
 import type { AcceptLimits } from '../../src/store/run-acceptance.ts';
 import { newRunId } from '../../src/store/run-id.ts';
 import type { Store } from '../../src/store/store.ts';
+import { consumeRuns, type RunConsumer, type RunConsumerOptions } from '../../src/worker/consumer.ts';
+import { CANCELLED } from '../../src/worker/lease.ts';
 import { createAutomation } from './store.ts';
 
 export const SUCCEEDED: AttemptResult = {

@@ -5,8 +5,8 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { expect, test } from 'vitest';
 import type { CommandAction } from '../../src/core/automation.ts';
-import { LOCK_LOST, SHUTTING_DOWN } from '../../src/store/consumer.ts';
-import type { Guard } from '../../src/worker/guard.ts';
+import type { Guard } from '../../src/worker/guard/guard.ts';
+import { LOCK_LOST, SHUTTING_DOWN } from '../../src/worker/lease.ts';
 import { compiled } from '../support/repository.ts';
 import { command, script } from '../support/store.ts';
 import {

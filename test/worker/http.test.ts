@@ -5,9 +5,9 @@ import { type AddressInfo, createServer, type Socket } from 'node:net';
 import { promisify } from 'node:util';
 import { Webhook } from 'standardwebhooks';
 import { expect, onTestFinished, test } from 'vitest';
-import { SHUTTING_DOWN } from '../../src/store/consumer.ts';
 import { deliverToUrl } from '../../src/worker/actions/http.ts';
 import { receiverAddresses } from '../../src/worker/actions/receiver-addresses.ts';
+import { SHUTTING_DOWN } from '../../src/worker/lease.ts';
 import { answerStatus, type Received, startReceiver } from './receiver.ts';
 import { type AttemptOptions, eventually, HARD_PAYLOAD, openWorkbench, sha256 } from './workbench.ts';
 

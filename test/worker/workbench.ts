@@ -9,7 +9,7 @@ import type { RunLogEntry, RunLogSource, RunLogStore } from '../../src/store/run
 import type { Store } from '../../src/store/store.ts';
 import type { ActionContext } from '../../src/worker/actions/action.ts';
 import { runCommand } from '../../src/worker/actions/command.ts';
-import type { Guard } from '../../src/worker/guard.ts';
+import type { Guard } from '../../src/worker/guard/guard.ts';
 import { OutputLog } from '../../src/worker/output-log.ts';
 import { SecretMask } from '../../src/worker/secret-mask.ts';
 import { settleAttempt } from '../../src/worker/settle-attempt.ts';

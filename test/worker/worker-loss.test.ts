@@ -5,7 +5,7 @@ import { expect, onTestFinished, test } from 'vitest';
 import type { AutomationDefinition } from '../../src/core/automation.ts';
 import { createLogger } from '../../src/logger.ts';
 import type { Store } from '../../src/store/store.ts';
-import { startGuard } from '../../src/worker/guard.ts';
+import { startGuard } from '../../src/worker/guard/guard.ts';
 import { listProcesses } from '../support/machine.ts';
 import { type OrcProcess, startTimedWorker, startWorkerProcess } from '../support/orc-process.ts';
 import { openPrivateRedis } from '../support/private-redis.ts';

@@ -1,7 +1,7 @@
 import type { AttemptResult, RunAttempt } from '../../core/run.ts';
 import type { ExecutableAutomation } from '../../store/automations.ts';
-import type { Lease } from '../../store/consumer.ts';
-import type { Guard } from '../guard.ts';
+import type { Guard } from '../guard/guard.ts';
+import type { Lease } from '../lease.ts';
 import type { OutputLog } from '../output-log.ts';
 
 /** Why the signal of an action aborts when the attempt's time is over. */

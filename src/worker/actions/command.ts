@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import type { CommandAction } from '../../core/automation.ts';
 import { withDeadline } from '../../core/deadline.ts';
 import type { AttemptResult, RunAttempt } from '../../core/run.ts';
-import { LOCK_LOST } from '../../store/consumer.ts';
+import { LOCK_LOST } from '../lease.ts';
 import { removeFolder } from '../remove-folder.ts';
 import { killMarked, type RunMark, signalGroup, signalMarked } from '../run-processes.ts';
 import type { WorkFolders } from '../work-folders.ts';

@@ -1,16 +1,14 @@
 import { createInterface } from 'node:readline';
 import { setTimeout } from 'node:timers/promises';
-import { removeFolder } from './remove-folder.ts';
-import { killMarked, type RunMark, signalGroup, signalMarked } from './run-processes.ts';
+import { LEASE_CHECK_MS } from '../lease.ts';
+import { removeFolder } from '../remove-folder.ts';
+import { killMarked, type RunMark, signalGroup, signalMarked } from '../run-processes.ts';
 
 /**
  * The guard: a process beside each worker process, which ends the worker's commands when the worker cannot. What it
  * knows comes over standard input, a line each; see `guard.ts`. It ends when the worker has ended and nothing that the
  * worker's commands started is left.
  */
-
-/** Leases are held against the clock this often, in milliseconds. */
-const LEASE_CHECK_MS = 250;
 
 /** The worker itself gets this long to end a run whose lease is over, in milliseconds: it is frozen if it does not. */
 const SLACK_MS = 2000;

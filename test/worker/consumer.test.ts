@@ -1,8 +1,8 @@
 import type { Redis } from 'ioredis';
 import { beforeEach, describe, expect, test } from 'vitest';
 import type { RunOutcome } from '../../src/core/run.ts';
-import { SHUTTING_DOWN } from '../../src/store/consumer.ts';
 import { newRunId } from '../../src/store/run-id.ts';
+import { SHUTTING_DOWN } from '../../src/worker/lease.ts';
 import { openPrivateRedis } from '../support/private-redis.ts';
 import {
   acceptLimits,

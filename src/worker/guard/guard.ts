@@ -2,17 +2,17 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import type { Writable } from 'node:stream';
 import { fileURLToPath } from 'node:url';
-import { withDeadline } from '../core/deadline.ts';
-import { PACKAGE_ROOT } from '../core/package-root.ts';
-import type { RunAttempt } from '../core/run.ts';
-import type { Logger } from '../logger.ts';
-import type { Lease } from '../store/consumer.ts';
+import { withDeadline } from '../../core/deadline.ts';
+import { PACKAGE_ROOT } from '../../core/package-root.ts';
+import type { RunAttempt } from '../../core/run.ts';
+import type { Logger } from '../../logger.ts';
+import type { Lease } from '../lease.ts';
 
 /** Compiled, as Node runs it; the sources are not. */
 const SCRIPT = fileURLToPath(new URL('dist/guard-process.js', PACKAGE_ROOT));
 
-/** The guard needs little, and V8 would take more for as long as it may. */
-const V8_OPTIONS = ['--max-semi-space-size=1', '--max-old-space-size=32', '--v8-pool-size=0'];
+/** The guard needs little memory; without limits V8 would take more. */
+const NODE_FLAGS = ['--max-semi-space-size=1', '--max-old-space-size=32'];
 
 /** The guard is told this often how leases have moved on, in milliseconds. */
 const REPORT_MS = 1000;
@@ -102,7 +102,7 @@ export function startGuard(workerId: string, logger: Pick<Logger, 'warn'>): Guar
   const tellFolder = (folder: string) => tell(`folder ${encodeURIComponent(folder)}`);
   const start = () => {
     const startedAt = Date.now();
-    child = spawn(process.execPath, [...V8_OPTIONS, SCRIPT, workerId], {
+    child = spawn(process.execPath, [...NODE_FLAGS, SCRIPT, workerId], {
       cwd: '/',
       env: {},
       detached: true,

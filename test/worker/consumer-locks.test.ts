@@ -1,5 +1,6 @@
 import { beforeEach, expect, test } from 'vitest';
-import { LOCK_TIMING, type RunConsumerOptions } from '../../src/store/consumer.ts';
+import type { RunConsumerOptions } from '../../src/worker/consumer.ts';
+import { LOCK_TIMING } from '../../src/worker/lease.ts';
 import {
   acceptRun,
   createTriggered,
