@@ -8,19 +8,10 @@ export const READY = 'ready';
 export type LogRecord = { level: string; msg: string } & Record<string, unknown>;
 
 /**
- * What Node is started with for `orc api` and `orc worker` here, in the image and by systemd. New objects are collected
- * when there are 8 MB of them, instead of 16, or more with Node 24: an API under load needs 16 MB less, or 80, for a
- * twentieth more CPU at the most. V8 gets two threads of its own instead of four: 3 to 4 MB less, at no cost. The third is
- * one that orc gives V8 itself, only later: when it is there from the start, a refusal takes a tenth less CPU with Node 24.
- * Without the last one, V8 of Node 20 tidies up when a process has had nothing to do for 8 s after its start, and all
- * requests that ever come then, health checks for example, take a tenth more CPU.
+ * What Node is started with for `orc api` and `orc worker`: here, in the image and by systemd. V8 collects new objects when
+ * there are 8 MB of them; by its own limit an API under load takes 16 MB more, or 80 with Node 24.
  */
-export const NODE_FLAGS: readonly string[] = [
-  '--max-semi-space-size=8',
-  '--v8-pool-size=2',
-  '--no-allocation-site-pretenuring',
-  '--no-memory-reducer',
-];
+export const NODE_FLAGS: readonly string[] = ['--max-semi-space-size=8'];
 
 export interface OrcChild {
   /** Resolves when the child is ready for work; rejects, with its last words, when it ends before that. */
