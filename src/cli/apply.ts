@@ -3,10 +3,15 @@ import { createInterface } from 'node:readline/promises';
 import { text } from 'node:stream/consumers';
 import { fileURLToPath } from 'node:url';
 import { Command } from 'commander';
-import { maskUrl, maskUrls } from '../core/masked-url.ts';
 import { PACKAGE_ROOT } from '../core/package-root.ts';
 import type { Store } from '../store/store.ts';
-import { type AutomationEntry, SCHEMA_FILE } from './automation-entry.ts';
+import {
+  type AutomationEntry,
+  decisiveValue,
+  definitionOf,
+  masked,
+  SCHEMA_FILE,
+} from './automation-entry.ts';
 import { carryOut } from './carry-out.ts';
 import { type CommandContext, withStore } from './context.ts';
 import { helpText } from './help-text.ts';
@@ -139,8 +144,7 @@ function showPlan(plan: readonly Step[], spared: number, output: Output): void {
 function describe(step: Step): string[][] {
   const { change, slug } = step;
   if (step.change === 'create') {
-    const { url, command = [] } = step.entry;
-    return [[change, slug, url === undefined ? JSON.stringify(command.map(maskUrls)) : maskUrl(url)]];
+    return [[change, slug, shown(decisiveValue(masked(definitionOf(slug, step.entry))))]];
   }
   if (step.change === 'delete') return [[change, slug, 'its key ends; its runs stay readable']];
   if (step.change === 'unchanged') return [[change, slug]];

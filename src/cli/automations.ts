@@ -1,10 +1,17 @@
-import { Command, Option } from 'commander';
+import { Command } from 'commander';
 import { closest, distance } from 'fastest-levenshtein';
-import { type Action, type Automation, isSlug } from '../core/automation.ts';
-import { maskUrl, maskUrls } from '../core/masked-url.ts';
+import { actionTypeOf } from '../core/actions/actions.ts';
+import { type Automation, isSlug } from '../core/automation.ts';
 import type { Rejection } from '../store/rejections.ts';
 import type { Store } from '../store/store.ts';
-import { type AutomationEntry, definitionOf, problemsOfEntry, WHAT_A_SLUG_IS } from './automation-entry.ts';
+import { ACTION_OPTIONS, SAY_WHAT_IT_DOES } from './action-options.ts';
+import {
+  type AutomationEntry,
+  definitionOf,
+  masked,
+  problemsOfEntry,
+  WHAT_A_SLUG_IS,
+} from './automation-entry.ts';
 import { type CommandContext, originFor, withStore } from './context.ts';
 import { formatDuration, formatRate, parseDuration } from './durations.ts';
 import { helpText } from './help-text.ts';
@@ -20,8 +27,8 @@ const MAX_TYPOS = 3;
 
 const MASKED = 'What may be a secret in a URL is shown as ***; `orc export` prints it as it is stored.';
 
-interface CreateOptions {
-  url?: string;
+/** And an option for each field that says what the automation does: see {@link ACTION_OPTIONS}. */
+interface CreateOptions extends Readonly<Record<string, unknown>> {
   name?: string;
   disabled?: boolean;
   timeout?: string;
@@ -29,9 +36,6 @@ interface CreateOptions {
   concurrency?: string;
   rate?: string;
   keepRuns?: string;
-  cwd?: string;
-  env: string[];
-  passEnv: string[];
   onWorkerLoss: string;
   quiet?: boolean;
   json?: boolean;
@@ -42,12 +46,11 @@ export function automationsCommand(context: CommandContext): Command {
   const { output } = context;
   const group = new Command('automations').description('create automations and look after their keys');
 
-  group
+  const create = group
     .command('create')
     .description('create an automation and issue its key, which is shown only once')
     .argument('<slug>', 'its name in the URL: lower-case words joined by hyphens')
     .argument('[command...]', 'after --: the program to run, and its arguments; no shell takes part')
-    .option('--url <url>', 'deliver the payload to this URL instead of running a command')
     .option('--name <text>', 'a name for people')
     .option('--disabled', 'create it disabled')
     .option('--timeout <duration>', 'longest time of one attempt, such as 10m (default: RUN_TIMEOUT_MS)')
@@ -55,11 +58,6 @@ export function automationsCommand(context: CommandContext): Command {
     .option('--concurrency <number>', 'how many runs may execute at the same time (default: no limit)')
     .option('--rate <rate>', 'how many runs are accepted, such as 60/m (default: no limit)')
     .option('--keep-runs <number>', 'how many ended runs are kept (default: RUN_RETENTION_COUNT)')
-    .option('--cwd <dir>', 'working directory of the command (default: an empty one for each attempt)')
-    .addOption(repeatable('--env <KEY=VALUE>', 'variable for the command, stored in Redis; may be repeated'))
-    .addOption(
-      repeatable('--pass-env <KEY>', "variable taken from the worker's environment; may be repeated"),
-    )
     .option('--on-worker-loss <choice>', 'when a worker dies while executing a run: rerun or fail', 'rerun')
     .option('-q, --quiet', 'print the key and nothing else')
     .option('--json', 'print JSON')
@@ -85,7 +83,7 @@ export function automationsCommand(context: CommandContext): Command {
         );
       }
       const { automation, apiKey, signingSecret } = created;
-      if (options.json) return output.json({ automation: forPrograms(automation), apiKey, signingSecret });
+      if (options.json) return output.json({ automation: masked(automation), apiKey, signingSecret });
       if (options.quiet) {
         output.line(apiKey);
         if (signingSecret !== undefined) output.err(`signing secret: ${signingSecret}\n`);
@@ -104,6 +102,7 @@ export function automationsCommand(context: CommandContext): Command {
       output.line();
       output.line(`  ${curlLine(origin, slug, apiKey)}`);
     });
+  for (const option of ACTION_OPTIONS) create.addOption(option);
 
   group
     .command('list')
@@ -118,7 +117,7 @@ export function automationsCommand(context: CommandContext): Command {
     )
     .action(async ({ json }: { json?: boolean }) => {
       const automations = await withStore(context, (store) => store.automations.list());
-      if (json) return output.json(automations.map(forPrograms));
+      if (json) return output.json(automations.map(masked));
       if (automations.length === 0) {
         return output.line(
           'There are no automations. Create one: orc automations create <slug> -- <command>',
@@ -127,7 +126,7 @@ export function automationsCommand(context: CommandContext): Command {
       const rows = automations.map(({ slug, enabled, action, name }) => [
         slug,
         enabled ? 'enabled' : 'disabled',
-        describeAction(action),
+        actionTypeOf(action).describe(action)[0][1],
         name,
       ]);
       const [header = '', ...lines] = table(['SLUG', 'STATE', 'ACTION', 'NAME'], rows);
@@ -152,7 +151,7 @@ export function automationsCommand(context: CommandContext): Command {
         ]);
         return { ...shown, lastSuccess: successes.get(slug), rejections };
       });
-      if (json) return output.json({ ...forPrograms(automation), lastSuccess, rejections });
+      if (json) return output.json({ ...masked(automation), lastSuccess, rejections });
       for (const line of describe(automation, lastSuccess, rejections)) output.line(line);
     });
 
@@ -239,11 +238,6 @@ export function automationsCommand(context: CommandContext): Command {
   return group;
 }
 
-function repeatable(flags: string, description: string): Option {
-  const collect = (value: string, previous: string[]) => [...previous, value];
-  return new Option(flags, description).argParser(collect).default([], 'none');
-}
-
 /** A curl command that starts a run when it is pasted into a shell. */
 export function curlLine(origin: string, slug: string, apiKey: string, payload = '{}'): string {
   return `curl -X POST ${origin}/orc/api/automation-triggers/${slug} -H 'x-api-key: ${apiKey}' -H 'content-type: application/json' -d '${payload}'`;
@@ -262,26 +256,19 @@ export async function unknownSlug(store: Store, slug: string): Promise<CommandEr
 /** The options in the words of an entry; what cannot be a number stays the text that it is, to be named as wrong. */
 function entryFrom(slug: string, command: string[], options: CreateOptions): AutomationEntry {
   if (!isSlug(slug)) throw new UsageError(`'${slug}' is not a slug. ${WHAT_A_SLUG_IS}`);
-  const { url, name, timeout, rate, cwd, env, passEnv } = options;
-  if (url !== undefined && command.length > 0) throw new UsageError('Give a command or --url, not both.');
-  if (url === undefined && command.length === 0) {
-    throw new UsageError(
-      'Say what it does: a command after --, such as `-- python3 report.py`, or --url <url>.',
-    );
-  }
+  const actionFields = ACTION_OPTIONS.map((option) => option.attributeName());
+  const isGiven = actionFields.some((field) => options[field] !== undefined);
+  if (!isGiven && command.length === 0) throw new UsageError(SAY_WHAT_IT_DOES);
   const entry: Record<string, unknown> = {
-    name,
+    name: options.name,
     enabled: options.disabled ? false : undefined,
-    command: url === undefined ? command : undefined,
-    url,
-    timeout,
+    command: command.length > 0 ? command : undefined,
+    ...Object.fromEntries(actionFields.map((field) => [field, options[field]])),
+    timeout: options.timeout,
     attempts: numberOr(options.attempts),
     concurrency: numberOr(options.concurrency),
-    rate,
+    rate: options.rate,
     keepRuns: numberOr(options.keepRuns),
-    cwd,
-    env: env.length > 0 ? Object.fromEntries(env.map(assignment)) : undefined,
-    passEnv: passEnv.length > 0 ? passEnv : undefined,
     onWorkerLoss: options.onWorkerLoss,
   };
   for (const [field, value] of Object.entries(entry)) {
@@ -290,14 +277,6 @@ function entryFrom(slug: string, command: string[], options: CreateOptions): Aut
   const problems = problemsOfEntry(entry).map(({ field = '', problem }) => `${optionOf(field)} ${problem}.`);
   if (problems.length > 0) throw new UsageError(problems.join('\n'));
   return entry as AutomationEntry;
-}
-
-function assignment(text: string): [string, string] {
-  const [, name, value] = /^([^=]*)=(.*)$/s.exec(text) ?? [];
-  if (name === undefined || value === undefined) {
-    throw new UsageError(`--env takes KEY=VALUE, not '${text}'.`);
-  }
-  return [name, value];
 }
 
 function numberOr(text: string | undefined): number | string | undefined {
@@ -309,33 +288,13 @@ function optionOf(field: string): string {
   return `--${field.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`;
 }
 
-function describeAction(action: Action): string {
-  const shown = withoutUrlSecrets(action);
-  if (shown.type === 'http') return shown.url;
-  return shown.argv.map((word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : JSON.stringify(word))).join(' ');
-}
-
-function withoutUrlSecrets(action: Action): Action {
-  if (action.type === 'http') return { ...action, url: maskUrl(action.url) };
-  return { ...action, argv: action.argv.map(maskUrls) };
-}
-
-/** As it is printed for programs. */
-function forPrograms<T extends Automation>(automation: T): T {
-  return { ...automation, action: withoutUrlSecrets(automation.action) };
-}
-
 function describe(automation: Automation, lastSuccess: Date | undefined, rejections: Rejection[]): string[] {
   const { action, timeoutMs, rate, concurrency, previousKeyEndsAt } = automation;
-  const isCommand = action.type === 'command';
   return pairs([
     ['slug', automation.slug],
     ['name', automation.name || undefined],
     ['state', automation.enabled ? 'enabled' : 'disabled'],
-    [isCommand ? 'command' : 'url', describeAction(action)],
-    ['directory', isCommand ? (action.cwd ?? 'an empty one for each attempt') : undefined],
-    ['variables', isCommand ? Object.keys(action.env).join(' ') || undefined : undefined],
-    ['passed on', isCommand ? action.passEnv.join(' ') || undefined : undefined],
+    ...actionTypeOf(action).describe(action),
     ['timeout', timeoutMs === undefined ? 'as RUN_TIMEOUT_MS says' : formatDuration(timeoutMs)],
     ['attempts', String(automation.attempts)],
     ['concurrency', concurrency === undefined ? 'no limit' : String(concurrency)],

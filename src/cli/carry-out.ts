@@ -1,3 +1,5 @@
+import { actionTypeOf } from '../core/actions/actions.ts';
+import type { AutomationDefinition } from '../core/automation.ts';
 import type { Store } from '../store/store.ts';
 import { definitionOf } from './automation-entry.ts';
 import { type ExpectedSecrets, type IssuedSecrets, type KeyFiles, openKeyFiles } from './key-files.ts';
@@ -45,9 +47,13 @@ function expectedOf(step: Step): ExpectedSecrets[] {
   if (step.change !== 'create' && step.change !== 'change') return [];
   const { slug, entry } = step;
   const hasApiKey = step.change === 'create';
-  const hadSigningSecret = step.change === 'change' && step.seen.action.type === 'http';
-  const hasSigningSecret = entry.url !== undefined && !hadSigningSecret;
+  const hadSigningSecret = step.change === 'change' && isSigned(step.seen);
+  const hasSigningSecret = isSigned(definitionOf(slug, entry)) && !hadSigningSecret;
   return hasApiKey || hasSigningSecret ? [{ slug, hasApiKey, hasSigningSecret }] : [];
+}
+
+function isSigned({ action }: AutomationDefinition): boolean {
+  return actionTypeOf(action).isSigned;
 }
 
 /** @throws CommandError when it was printed instead */

@@ -1,6 +1,5 @@
-import type { Automation } from '../core/automation.ts';
-import { maskUrl, maskUrls } from '../core/masked-url.ts';
-import { type AutomationEntry, definitionOf, entryOf } from './automation-entry.ts';
+import type { Automation, AutomationDefinition } from '../core/automation.ts';
+import { type AutomationEntry, definitionOf, entryOf, isMap, masked } from './automation-entry.ts';
 
 /** What a field is, and what it is to become; neither is told of what may be a secret: variables, and parts of URLs. */
 export interface FieldChange {
@@ -31,7 +30,7 @@ export function planOf(
     const seen = stored.get(slug);
     if (!seen) return { change: 'create', slug, entry };
     // Both are written the same way first: 60s is no change of 1m.
-    const fields = differences(entryOf(seen), entryOf(definitionOf(slug, entry)));
+    const fields = differences(seen, definitionOf(slug, entry));
     return fields.length === 0
       ? { change: 'unchanged', slug }
       : { change: 'change', slug, entry, seen, fields };
@@ -41,31 +40,31 @@ export function planOf(
   return [...steps, ...deletions.map(({ slug }): Step => ({ change: 'delete', slug }))];
 }
 
-function differences(before: AutomationEntry, after: AutomationEntry): FieldChange[] {
-  const { env: variablesBefore = {}, ...from } = before;
-  const { env: variablesAfter = {}, ...to } = after;
-  const variables = differingKeys(variablesBefore, variablesAfter).map((name) => ({ field: `env.${name}` }));
-  const fields = differingKeys(from, to).map((field) => {
-    const change = { from: shownValue(from, field), to: shownValue(to, field) };
-    return textOf(change, 'from') === textOf(change, 'to') ? { field } : { field, ...change };
-  });
-  return [...fields, ...variables];
+function differences(before: AutomationDefinition, after: AutomationDefinition): FieldChange[] {
+  const [from, to] = [entryOf(before), entryOf(after)];
+  const [shownFrom, shownTo] = [entryOf(masked(before)), entryOf(masked(after))];
+  const changed = differingKeys(from, to);
+  const isMapField = (field: string) => isMap(from[field] ?? to[field]);
+  const fields = changed
+    .filter((field) => !isMapField(field))
+    .map((field) => {
+      const change = { from: shownFrom[field], to: shownTo[field] };
+      return textOf(change.from) === textOf(change.to) ? { field } : { field, ...change };
+    });
+  const inMaps = changed
+    .filter(isMapField)
+    .flatMap((field) => differingKeys(from[field], to[field]).map((name) => ({ field: `${field}.${name}` })));
+  return [...fields, ...inMaps];
 }
 
-function differingKeys(before: object, after: object): string[] {
-  const keys = new Set([...Object.keys(before), ...Object.keys(after)]);
-  return [...keys].filter((key) => textOf(before, key) !== textOf(after, key));
+function differingKeys(before: unknown, after: unknown): string[] {
+  const [from, to] = [new Map(Object.entries(before ?? {})), new Map(Object.entries(after ?? {}))];
+  const keys = new Set([...from.keys(), ...to.keys()]);
+  return [...keys].filter((key) => textOf(from.get(key)) !== textOf(to.get(key)));
 }
 
-function textOf(values: object, key: string): string | undefined {
-  return JSON.stringify((values as Record<string, unknown>)[key]);
-}
-
-/** A field without the secrets of URLs. */
-function shownValue(entry: object, field: string): unknown {
-  const value = (entry as Record<string, unknown>)[field];
-  if (Array.isArray(value)) return value.map((word) => maskUrls(String(word)));
-  return field === 'url' && typeof value === 'string' ? maskUrl(value) : value;
+function textOf(value: unknown): string | undefined {
+  return JSON.stringify(value);
 }
 
 /** A step as it is printed for programs: without the entry, which holds values that may be secrets. */

@@ -1,4 +1,4 @@
-import { type Static, Type } from '@sinclair/typebox';
+import type { Action } from './actions/actions.ts';
 
 /**
  * The words of this domain, used with one meaning everywhere:
@@ -25,30 +25,6 @@ export const MAX_TIMEOUT_MS = 7 * 86_400_000;
 export const MAX_ATTEMPTS = 100;
 export const MAX_CONCURRENCY = 100_000;
 export const MAX_KEPT_RUNS = 100_000_000;
-
-/** Starts a program with the payload on its standard input. No shell takes part. */
-export const CommandActionSchema = Type.Object({
-  type: Type.Literal('command'),
-  /** The program and its arguments; the program is looked up on the worker's PATH. */
-  argv: Type.Array(Type.String(), { minItems: 1 }),
-  /** Working directory; without it each attempt gets an empty one that is removed afterwards. */
-  cwd: Type.Optional(Type.String()),
-  /** Variables stored with the automation. */
-  env: Type.Record(Type.String(), Type.String()),
-  /** Names of variables taken from the worker's own environment, so that secrets stay out of Redis. */
-  passEnv: Type.Array(Type.String()),
-});
-export type CommandAction = Static<typeof CommandActionSchema>;
-
-/** POSTs the payload to a URL, signed as Standard Webhooks describes. */
-export const HttpActionSchema = Type.Object({
-  type: Type.Literal('http'),
-  url: Type.String(),
-});
-export type HttpAction = Static<typeof HttpActionSchema>;
-
-export const ActionSchema = Type.Union([CommandActionSchema, HttpActionSchema]);
-export type Action = Static<typeof ActionSchema>;
 
 /** What to do with a run whose worker died while executing it. */
 export const ON_WORKER_LOSS = ['rerun', 'fail'] as const;

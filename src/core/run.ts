@@ -1,3 +1,5 @@
+import type { ActionEndReason } from './actions/actions.ts';
+
 /** Where a run stands. The last four are terminal: a run that has one of them never changes again. */
 export const RUN_STATUSES = [
   'queued',
@@ -32,11 +34,8 @@ export function isTerminal(status: RunStatus): status is TerminalRunStatus {
 
 /** Why an attempt, or with it the run, ended. */
 export type RunEndReason =
-  | 'exit_code'
-  | 'signal'
+  | ActionEndReason
   | 'timeout'
-  | 'http_status'
-  | 'network_error'
   | 'not_started'
   | 'worker_lost'
   | 'worker_error'

@@ -2,9 +2,9 @@ import { randomBytes } from 'node:crypto';
 import type { Result } from 'ioredis';
 import { LruMap } from 'toad-cache';
 import { v7 as uuidv7 } from 'uuid';
+import { type Action, actionTypeOf } from '../core/actions/actions.ts';
 import { HASH_OF_NO_KEY, hashApiKey, isKeyHash, isKeyWithHash, mintApiKey } from '../core/api-key.ts';
 import {
-  type Action,
   type Automation,
   type AutomationDefinition,
   isSlug,
@@ -47,7 +47,7 @@ export interface CreatedAutomation {
   automation: Automation;
   /** Not stored, and so never to be seen again. */
   apiKey: string;
-  /** Of an automation that delivers to a URL: the Standard Webhooks secret its receiver verifies with. */
+  /** Of an automation that signs what it sends: the Standard Webhooks secret its receiver verifies with. */
   signingSecret?: string;
 }
 
@@ -161,7 +161,7 @@ export class AutomationStore {
       keyCreatedAt: now,
     };
     const apiKey = mintApiKey();
-    const signingSecret = definition.action.type === 'http' ? mintSigningSecret() : undefined;
+    const signingSecret = actionTypeOf(definition.action).isSigned ? mintSigningSecret() : undefined;
     const fields = encode(automation, hashApiKey(apiKey), signingSecret);
     const { slug } = automation;
     const created = await this.#redis.eval(
@@ -238,7 +238,7 @@ export class AutomationStore {
     seen: Automation,
     definition: AutomationDefinition,
   ): Promise<{ status: 'replaced'; signingSecret?: string } | { status: 'conflict' }> {
-    const signingSecret = definition.action.type === 'http' ? mintSigningSecret() : '';
+    const signingSecret = actionTypeOf(definition.action).isSigned ? mintSigningSecret() : '';
     const replaced = await this.#redis.eval(
       SCRIPTS.replace,
       1,

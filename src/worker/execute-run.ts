@@ -8,7 +8,7 @@ import {
 import type { Logger } from '../logger.ts';
 import type { ExecutableAutomation } from '../store/automations.ts';
 import type { RunLogStore } from '../store/run-log.ts';
-import type { Actions } from './actions/action.ts';
+import type { Actions } from './actions/actions.ts';
 import type { Guard } from './guard/guard.ts';
 import { CANCELLED, isOver, type Lease, LOCK_LOST } from './lease.ts';
 import { OutputLog } from './output-log.ts';

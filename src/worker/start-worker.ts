@@ -10,7 +10,6 @@ import { connect, outageReporter, untilReady } from '../store/connect.ts';
 import { createStore } from '../store/store.ts';
 import { ALIVE_SECONDS, HEARTBEAT_MS } from '../store/workers.ts';
 import { openActions } from './actions/actions.ts';
-import { receiverAddresses } from './actions/receiver-addresses.ts';
 import { consumeRuns } from './consumer.ts';
 import { executeRun } from './execute-run.ts';
 import { startGuard } from './guard/guard.ts';
@@ -70,12 +69,7 @@ export function startWorker(
     runLogs: store.runLogs,
     logger,
     guard,
-    actions: openActions({
-      workerEnvironment: processEnvironment(),
-      workFolders,
-      addresses: receiverAddresses(config.DELIVERY_DENY),
-      version: config.version,
-    }),
+    actions: openActions({ config, environment: processEnvironment(), workFolders }),
     defaultTimeoutMs: config.RUN_TIMEOUT_MS,
     retentionSeconds,
   };

@@ -1,6 +1,6 @@
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Action } from '../../src/core/automation.ts';
+import type { Action } from '../../src/core/actions/actions.ts';
 import { freePort } from '../../src/local/free-port.ts';
 import { startRedisServer } from '../../src/local/redis-server.ts';
 import type { TriggeredAutomation } from '../../src/store/automations.ts';

@@ -1,4 +1,4 @@
-import type { Action } from '../../src/core/automation.ts';
+import type { Action } from '../../src/core/actions/actions.ts';
 import type { Store } from '../../src/store/store.ts';
 import type { ChaosAutomation } from './history.ts';
 import { FLAKY, HOSTILE, type Receiver } from './receiver.ts';

@@ -153,7 +153,7 @@ test.each([
   ['a slug that is too long', [LONG_SLUG, '--', 'true'], 'at most 64 characters'],
   ['no slug', [], "missing required argument 'slug'"],
   ['neither a command nor a URL', ['x'], 'a command after --, such as'],
-  ['both a command and a URL', ['x', '--url', 'https://example.com', '--', 'true'], 'not both'],
+  ['both a command and a URL', ['x', '--url', 'https://example.com', '--', 'true'], 'keep one of them'],
   [
     'a URL that is none',
     ['x', '--url', 'example.com'],

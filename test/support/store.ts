@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { afterAll, inject, onTestFinished } from 'vitest';
-import type { Action, AutomationDefinition } from '../../src/core/automation.ts';
+import type { Action } from '../../src/core/actions/actions.ts';
+import type { AutomationDefinition } from '../../src/core/automation.ts';
 import { type ConnectionProfile, connect } from '../../src/store/connect.ts';
 import { createStore, type Store } from '../../src/store/store.ts';
 

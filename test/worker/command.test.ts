@@ -4,7 +4,7 @@ import { dirname } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { expect, test } from 'vitest';
-import type { CommandAction } from '../../src/core/automation.ts';
+import type { CommandAction } from '../../src/core/actions/command.ts';
 import type { Guard } from '../../src/worker/guard/guard.ts';
 import { LOCK_LOST, SHUTTING_DOWN } from '../../src/worker/lease.ts';
 import { compiled } from '../support/repository.ts';
@@ -251,7 +251,7 @@ test('no command starts before the guard is ready', async () => {
 test('a worker that has no file descriptors left fails the attempt and lives on', () => {
   const source = `
     import { closeSync, openSync } from 'node:fs';
-    import { runCommand } from '${compiled('worker/actions/command.js')}';
+    import { openCommands } from '${compiled('worker/actions/command.js')}';
     import { openWorkFolders } from '${compiled('worker/work-folders.js')}';
     const action = { type: 'command', argv: ['true'], env: {}, passEnv: [] };
     const run = { payload: Buffer.from('{}'), acceptedAt: new Date() };
@@ -259,12 +259,12 @@ test('a worker that has no file descriptors left fails the attempt and lives on'
     const guard = { ready: Promise.resolve(), watch: () => ({ leads() {}, end() {} }) };
     const context = { run, log, timeoutMs: 1e6, signal: new AbortController().signal, guard };
     const workFolders = openWorkFolders(() => undefined);
-    const settings = { workerEnvironment: process.env, workFolders };
+    const settings = { environment: process.env, workFolders };
     await workFolders.create();
     const taken = [];
     try { for (;;) taken.push(openSync('/dev/null')); } catch {}
     for (const descriptor of taken.splice(-3)) closeSync(descriptor);
-    const { outcome } = await runCommand(action, settings, context);
+    const { outcome } = await openCommands(settings).perform(action, context);
     for (const descriptor of taken) closeSync(descriptor);
     await workFolders.close();
     console.log(outcome.reason, outcome.message);`;

@@ -1,12 +1,11 @@
 import { existsSync, writeFileSync } from 'node:fs';
 import { Webhook } from 'standardwebhooks';
 import { afterAll, expect, test } from 'vitest';
-import type { AutomationDefinition, CommandAction } from '../../src/core/automation.ts';
+import type { CommandAction } from '../../src/core/actions/command.ts';
+import type { AutomationDefinition } from '../../src/core/automation.ts';
 import type { RunAttempt } from '../../src/core/run.ts';
 import { createLogger } from '../../src/logger.ts';
-import type { Actions } from '../../src/worker/actions/action.ts';
-import { openActions } from '../../src/worker/actions/actions.ts';
-import { receiverAddresses } from '../../src/worker/actions/receiver-addresses.ts';
+import { type Actions, openActions } from '../../src/worker/actions/actions.ts';
 import { executeRun } from '../../src/worker/execute-run.ts';
 import { CANCELLED, LOCK_LOST, SHUTTING_DOWN } from '../../src/worker/lease.ts';
 import type { OutputLog } from '../../src/worker/output-log.ts';
@@ -31,10 +30,9 @@ const workFolders = openWorkFolders(() => undefined);
 afterAll(() => workFolders.close());
 
 const ACTIONS = openActions({
-  workerEnvironment: { PATH: process.env['PATH'], TOKEN: 'passed-on-secret' },
+  config: { version: '1.2.3-test' },
+  environment: { PATH: process.env['PATH'], TOKEN: 'passed-on-secret' },
   workFolders,
-  addresses: receiverAddresses(),
-  version: '1.2.3-test',
 });
 
 async function execute(

@@ -5,7 +5,8 @@ import { type AddressInfo, createServer, type Socket } from 'node:net';
 import { promisify } from 'node:util';
 import { Webhook } from 'standardwebhooks';
 import { expect, onTestFinished, test } from 'vitest';
-import { deliverToUrl } from '../../src/worker/actions/http.ts';
+import type { ActionContext } from '../../src/worker/actions/action.ts';
+import { openDeliveries } from '../../src/worker/actions/http.ts';
 import { receiverAddresses } from '../../src/worker/actions/receiver-addresses.ts';
 import { SHUTTING_DOWN } from '../../src/worker/lease.ts';
 import { answerStatus, type Received, startReceiver } from './receiver.ts';
@@ -16,8 +17,12 @@ const { attempt } = openWorkbench();
 const SECRET = `whsec_${randomBytes(32).toString('base64')}`;
 
 function deliver(url: string, options: AttemptOptions = {}, deny?: 'private') {
-  const sender = { signingSecret: SECRET, addresses: receiverAddresses(deny), version: '1.2.3-test' };
-  return attempt((context) => deliverToUrl({ type: 'http', url }, sender, context), options);
+  const deliveries = openDeliveries({
+    config: { ...(deny && { DELIVERY_DENY: deny }), version: '1.2.3-test' },
+  });
+  const perform = (context: ActionContext) =>
+    deliveries.perform({ type: 'http', url }, { ...context, signingSecret: SECRET });
+  return attempt(perform, options);
 }
 
 test('the receiver gets the payload byte for byte, as JSON, in one POST', async () => {

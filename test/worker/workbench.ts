@@ -3,12 +3,14 @@ import { mkdtempSync, readFileSync, realpathSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, expect } from 'vitest';
-import type { Action, AutomationDefinition, CommandAction } from '../../src/core/automation.ts';
+import type { Action } from '../../src/core/actions/actions.ts';
+import type { CommandAction } from '../../src/core/actions/command.ts';
+import type { AutomationDefinition } from '../../src/core/automation.ts';
 import type { AttemptResult, RunAttempt } from '../../src/core/run.ts';
 import type { RunLogEntry, RunLogSource, RunLogStore } from '../../src/store/run-log.ts';
 import type { Store } from '../../src/store/store.ts';
 import type { ActionContext } from '../../src/worker/actions/action.ts';
-import { runCommand } from '../../src/worker/actions/command.ts';
+import { openCommands } from '../../src/worker/actions/command.ts';
 import type { Guard } from '../../src/worker/guard/guard.ts';
 import { OutputLog } from '../../src/worker/output-log.ts';
 import { SecretMask } from '../../src/worker/secret-mask.ts';
@@ -145,8 +147,8 @@ export function openWorkbench() {
 
   function run(action: Action, options: AttemptOptions = {}) {
     const { PATH, HOME } = process.env;
-    const settings = { workerEnvironment: options.env ?? { PATH, HOME }, workFolders };
-    return attempt((context) => runCommand(action as CommandAction, settings, context), options);
+    const commands = openCommands({ environment: options.env ?? { PATH, HOME }, workFolders });
+    return attempt((context) => commands.perform(action as CommandAction, context), options);
   }
 
   return { store, attempt, run, workFolders };

@@ -1,27 +1,33 @@
+import { ACTION_TYPES, type Action, UnknownActionError } from '../../core/actions/actions.ts';
+import type { AttemptResult } from '../../core/run.ts';
 import type { ExecutableAutomation } from '../../store/automations.ts';
-import type { WorkFolders } from '../work-folders.ts';
-import type { Actions } from './action.ts';
-import { runCommand, secretsOfCommand } from './command.ts';
-import { deliverToUrl, secretsOfDelivery } from './http.ts';
-import type { ReceiverAddresses } from './receiver-addresses.ts';
+import type { ActionContext, ActionSettings, Performer } from './action.ts';
+import { openCommands } from './command.ts';
+import { openDeliveries } from './http.ts';
 
-export interface ActionSettings {
-  workerEnvironment: Readonly<NodeJS.ProcessEnv>;
-  workFolders: WorkFolders;
-  addresses: ReceiverAddresses;
-  version: string;
+/** What executes actions, by their `type`. */
+export const PERFORMERS: Readonly<Record<string, (settings: ActionSettings) => Performer>> = {
+  command: openCommands,
+  http: openDeliveries,
+} satisfies Record<Action['type'], unknown>;
+
+/** What automations do, whatever the type of their action. */
+export interface Actions {
+  perform(automation: ExecutableAutomation, context: ActionContext): Promise<AttemptResult | 'interrupted'>;
+  /** What the action is given and nobody may read in what it prints. */
+  secretsOf(automation: ExecutableAutomation): string[];
 }
 
-/** The action types that there are. */
-export function openActions({ workerEnvironment, workFolders, addresses, version }: ActionSettings): Actions {
+export function openActions(settings: ActionSettings): Actions {
+  const performers = new Map(Object.entries(PERFORMERS).map(([type, open]) => [type, open(settings)]));
+  const { environment } = settings;
   return {
-    perform: async ({ action, signingSecret = '' }, context) =>
-      action.type === 'command'
-        ? runCommand(action, { workerEnvironment, workFolders }, context)
-        : deliverToUrl(action, { signingSecret, addresses, version }, context),
-    secretsOf: ({ action, signingSecret = '' }: ExecutableAutomation) =>
-      action.type === 'command'
-        ? secretsOfCommand(action, workerEnvironment)
-        : secretsOfDelivery(action, signingSecret),
+    perform: async ({ action, signingSecret }, context) => {
+      const performer = performers.get(action.type);
+      if (!performer) throw new UnknownActionError(action.type);
+      return performer.perform(action, { ...context, signingSecret });
+    },
+    secretsOf: ({ action, signingSecret }) =>
+      ACTION_TYPES[action.type]?.secretsOf(action, { environment, signingSecret }) ?? [],
   };
 }

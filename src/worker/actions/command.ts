@@ -2,14 +2,13 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdir, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { CommandAction } from '../../core/automation.ts';
+import { type CommandAction, INHERITED_VARIABLES } from '../../core/actions/command.ts';
 import { withDeadline } from '../../core/deadline.ts';
 import type { AttemptResult, RunAttempt } from '../../core/run.ts';
 import { LOCK_LOST } from '../lease.ts';
 import { removeFolder } from '../remove-folder.ts';
 import { killMarked, type RunMark, signalGroup, signalMarked } from '../run-processes.ts';
-import type { WorkFolders } from '../work-folders.ts';
-import { type ActionContext, TIMED_OUT } from './action.ts';
+import { type ActionContext, type ActionSettings, type Performer, TIMED_OUT } from './action.ts';
 
 /** Between the TERM and the KILL of a command that must end, in milliseconds. */
 const TERMINATION_GRACE_MS = 5000;
@@ -20,14 +19,10 @@ const LOST_GRACE_MS = 1000;
 /** After the command's exit its output is waited for this long, in milliseconds: an escaped process can hold it open. */
 const OUTPUT_DRAIN_MS = 1000;
 
-/** Of the worker's environment, every command gets these; anything else it must be given by name. */
-const INHERITED_VARIABLES = ['PATH', 'HOME', 'LANG', 'TZ'];
+type CommandSettings = Pick<ActionSettings, 'environment' | 'workFolders'>;
 
-/** What commands are started with, besides what their automations say. */
-export interface CommandSettings {
-  /** Where the inherited and the passed variables are taken from. */
-  workerEnvironment: Readonly<NodeJS.ProcessEnv>;
-  workFolders: WorkFolders;
+export function openCommands(settings: CommandSettings): Performer<CommandAction> {
+  return { perform: (action, context) => runCommand(action, settings, context) };
 }
 
 /**
@@ -35,9 +30,9 @@ export interface CommandSettings {
  * group of its own, and the whole group ends with it; so does, on Linux, what left the group: at once where the program
  * is made to end, and by the guard, some hundred milliseconds later, where it ends by itself.
  */
-export async function runCommand(
+async function runCommand(
   action: CommandAction,
-  { workerEnvironment, workFolders }: CommandSettings,
+  { environment, workFolders }: CommandSettings,
   context: ActionContext,
 ): Promise<AttemptResult | 'interrupted'> {
   const { log, run } = context;
@@ -48,7 +43,7 @@ export async function runCommand(
     const cwd = action.cwd ?? join(scratch, 'work');
     await writeFile(payloadFile, run.payload, { mode: 0o600 });
     if (action.cwd === undefined) await mkdir(cwd);
-    const env = environmentOf(action, workerEnvironment, context, payloadFile);
+    const env = environmentOf(action, environment, context, payloadFile);
     return await execute(action.argv, cwd, env, context);
   } catch (error) {
     // Whatever fails, fails before the program runs: its folder, its start, the size of its arguments.
@@ -61,15 +56,6 @@ export async function runCommand(
   }
 }
 
-/** The values of the variables that the automation gives to its command, not of those that every command gets. */
-export function secretsOfCommand(
-  { env, passEnv }: CommandAction,
-  workerEnvironment: Readonly<NodeJS.ProcessEnv>,
-): string[] {
-  const passed = passEnv.filter((name) => !INHERITED_VARIABLES.includes(name));
-  return [...Object.values(env), ...passed.map((name) => workerEnvironment[name] ?? '')];
-}
-
 /** Node's message names the program also when it is the working directory that is missing. */
 async function explain(error: Error, { cwd }: CommandAction): Promise<string> {
   const isDirectory = cwd === undefined || (await stat(cwd).catch(() => undefined))?.isDirectory();
@@ -78,11 +64,11 @@ async function explain(error: Error, { cwd }: CommandAction): Promise<string> {
 
 function environmentOf(
   { env, passEnv }: CommandAction,
-  workerEnvironment: Readonly<NodeJS.ProcessEnv>,
+  environment: Readonly<NodeJS.ProcessEnv>,
   { run, guard }: ActionContext,
   payloadFile: string,
 ): NodeJS.ProcessEnv {
-  const taken = [...INHERITED_VARIABLES, ...passEnv].map((name) => [name, workerEnvironment[name]]);
+  const taken = [...INHERITED_VARIABLES, ...passEnv].map((name) => [name, environment[name]]);
   return {
     ...Object.fromEntries(taken.filter(([, value]) => value !== undefined)),
     ...env,
@@ -126,22 +112,22 @@ async function execute(
     child.stdin.on('error', () => {});
     child.stdin.end(run.payload);
 
-    const ending = new Ending(group, mark);
+    const termination = new Termination(group, mark);
     let interruption: unknown;
     const interrupt = () => {
       interruption = signal.reason;
       if (interruption === TIMED_OUT) {
         log.note(`The time limit of ${timeoutMs} ms is over: the command is told to end.`);
       }
-      ending.begin(interruption === LOCK_LOST ? LOST_GRACE_MS : TERMINATION_GRACE_MS);
+      termination.begin(interruption === LOCK_LOST ? LOST_GRACE_MS : TERMINATION_GRACE_MS);
     };
     signal.addEventListener('abort', interrupt, { once: true });
 
     const [exitCode, exitSignal] = await exited;
-    // How it ended is settled here: what comes while its last output is waited for changes nothing.
+    // Its outcome is certain from here on, whatever happens while its last output is read.
     signal.removeEventListener('abort', interrupt);
     // What the command left running in its group ends with it, and lets go of the outputs.
-    await ending.complete();
+    await termination.complete();
     guarded.end();
     await withDeadline(closed, OUTPUT_DRAIN_MS).catch(() => {});
     child.stdout.destroy();
@@ -155,7 +141,7 @@ async function execute(
 }
 
 /** Makes everything that a command started end: by TERM and, after a grace period, by KILL. */
-class Ending {
+class Termination {
   readonly #group: number;
   readonly #mark: RunMark;
   #told: Promise<unknown> | undefined;

@@ -2,12 +2,12 @@ import { type ClientRequest, type IncomingMessage, request as requestByHttp } fr
 import { request as requestByHttps } from 'node:https';
 import { urlToHttpOptions } from 'node:url';
 import { Webhook } from 'standardwebhooks';
-import type { HttpAction } from '../../core/automation.ts';
+import type { HttpAction } from '../../core/actions/http.ts';
 import { withDeadline } from '../../core/deadline.ts';
 import type { AttemptResult } from '../../core/run.ts';
 import type { OutputLog } from '../output-log.ts';
-import { type ActionContext, TIMED_OUT } from './action.ts';
-import { DeniedAddressError, type ReceiverAddresses } from './receiver-addresses.ts';
+import { type ActionContext, type ActionSettings, type Performer, TIMED_OUT } from './action.ts';
+import { DeniedAddressError, type ReceiverAddresses, receiverAddresses } from './receiver-addresses.ts';
 
 /** How much of a response's body is kept in the run's log, in bytes. */
 const RESPONSE_HEAD_BYTES = 4096;
@@ -20,21 +20,20 @@ const HUNG_UP = 'the connection was closed before an answer came';
 /** Statuses besides 5xx that another attempt may turn into success. */
 const RETRYABLE_STATUSES = new Set([408, 425, 429]);
 
-/** With what a URL is delivered to, besides what the automation says. */
-export interface Sender {
-  signingSecret: string;
-  addresses: ReceiverAddresses;
-  version: string;
+export function openDeliveries({ config }: Pick<ActionSettings, 'config'>): Performer<HttpAction> {
+  const addresses = receiverAddresses(config.DELIVERY_DENY);
+  return { perform: (action, context) => deliver(action, addresses, config.version, context) };
 }
 
 /**
  * POSTs the payload, byte for byte, signed as Standard Webhooks describes (standardwebhooks.com): `webhook-id` is the
  * run's id, the same in every attempt, so that receivers can recognise a repetition. Redirects are not followed.
  */
-export async function deliverToUrl(
+async function deliver(
   { url }: HttpAction,
-  { signingSecret, addresses, version }: Sender,
-  { run, log, timeoutMs, signal }: ActionContext,
+  addresses: ReceiverAddresses,
+  version: string,
+  { run, log, timeoutMs, signal, signingSecret = '' }: ActionContext,
 ): Promise<AttemptResult | 'interrupted'> {
   if (signal.aborted) return 'interrupted';
   const timestamp = new Date();
@@ -145,17 +144,6 @@ async function logBody(response: IncomingMessage, log: OutputLog): Promise<void>
     response.on('close', resolve);
   });
   await withDeadline(read, RESPONSE_HEAD_MS).catch(() => undefined);
-}
-
-/**
- * The key of the signing secret, which is known with and without the prefix that says what it is, and the values in the
- * URL's query, as they are and as they stand there.
- */
-export function secretsOfDelivery({ url }: HttpAction, signingSecret: string): string[] {
-  if (!URL.canParse(url)) return [];
-  const { search, searchParams } = new URL(url);
-  const encoded = search.split('&').map((pair) => pair.slice(pair.indexOf('=') + 1));
-  return [signingSecret.replace(/^whsec_/, ''), ...encoded, ...searchParams.values()];
 }
 
 /** Some errors of the network have no message of their own, only a code. */

@@ -1,7 +1,7 @@
 import { spawn } from 'node:child_process';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Action } from '../../../src/core/automation.ts';
+import type { Action } from '../../../src/core/actions/actions.ts';
 import { type BenchContext, median, type Part, type Row, type Table } from '../part.ts';
 import type { BareSettings, SpawnEnds } from '../runs-bare.ts';
 import type { LoadResult, LoadSettings } from '../runs-load.ts';

@@ -1,0 +1,144 @@
+import { writeFileSync } from 'node:fs';
+import { PassThrough } from 'node:stream';
+import { setTimeout as delay } from 'node:timers/promises';
+import { type Static, Type } from '@sinclair/typebox';
+import { Option } from 'commander';
+import { afterAll, expect, test } from 'vitest';
+import { readConfig } from '../src/config.ts';
+import type { ActionType } from '../src/core/actions/action-type.ts';
+import { ACTION_TYPES } from '../src/core/actions/actions.ts';
+import { createLogger } from '../src/logger.ts';
+import type { ActionSettings, Performer } from '../src/worker/actions/action.ts';
+import { PERFORMERS } from '../src/worker/actions/actions.ts';
+import { acceptRun, untilStatus } from './support/runs.ts';
+import { openTestStore } from './support/store.ts';
+import { openFolder } from './worker/workbench.ts';
+
+// What a file of src/core/actions would hold.
+
+interface SleepAction {
+  type: 'sleep';
+  ms: number;
+}
+
+const fields = {
+  sleep: Type.Integer({ minimum: 1 }),
+  dream: Type.String(),
+};
+
+const sleep: ActionType<SleepAction, typeof fields> = {
+  nouns: { one: 'a nap', many: 'naps' },
+  fields,
+  expected: { sleep: 'a number of milliseconds', dream: 'text' },
+  fromEntry: ({ sleep: ms = 0 }: Partial<Static<ReturnType<typeof Type.Object<typeof fields>>>>) => ({
+    type: 'sleep',
+    ms,
+  }),
+  toEntry: ({ ms }) => ({ sleep: ms }),
+  describe: ({ ms }) => [['sleep', `for ${ms} ms`]],
+  masked: (action) => action,
+  isSigned: true,
+  secretsOf: (_, { signingSecret = '' }) => [signingSecret],
+};
+
+// What a file of src/worker/actions would hold.
+
+const openNaps = ({ config }: ActionSettings): Performer<SleepAction> => ({
+  perform: async ({ ms }, { run, log, signingSecret }) => {
+    await delay(ms);
+    log.note(`secret ${signingSecret}, payload ${run.payload}`);
+    const message = `Slept for ${ms} ms with orc ${config.version}.`;
+    return { outcome: { status: 'succeeded', reason: 'exit_code', message }, mayRetry: false };
+  },
+});
+
+// A line in each of the two lists, and one in that of the command line's options.
+Object.assign(ACTION_TYPES, { sleep });
+Object.assign(PERFORMERS, { sleep: openNaps });
+const { ACTION_OPTIONS } = await import('../src/cli/action-options.ts');
+Object.assign(ACTION_OPTIONS, [...ACTION_OPTIONS, new Option('--sleep <ms>').argParser(Number)]);
+
+const { automationsCommand } = await import('../src/cli/automations.ts');
+const { fileCommands } = await import('../src/cli/apply.ts');
+const { readAutomationFile, schemaText } = await import('../src/cli/automation-file.ts');
+const { createOutput } = await import('../src/cli/output.ts');
+const { startWorker } = await import('../src/worker/start-worker.ts');
+
+const store = openTestStore();
+const folder = openFolder();
+const config = readConfig({ ...store.env, ORC_VERSION: '1.2.3-test' });
+
+/** What a command of `orc` prints. */
+async function orc(name: string, ...args: string[]): Promise<string> {
+  const stream = new PassThrough();
+  const terminal = stream as unknown as NodeJS.WriteStream;
+  const output = createOutput(terminal, terminal, true);
+  const context = { config: () => config, output, directory: folder('.'), stateDir: () => folder('state') };
+  const commands = [automationsCommand(context), ...fileCommands(context)];
+  await commands.find((command) => command.name() === name)?.parseAsync(args, { from: 'user' });
+  return String(stream.read());
+}
+
+const worker = startWorker(config, config.REDIS_URL ?? '', createLogger('silent', 'worker'));
+afterAll(() => worker.close(0));
+
+test('a type of action is its two files and its options: created, shown, exported, applied and executed', async () => {
+  const created = JSON.parse(await orc('automations', 'create', 'nap', '--sleep', '20', '--json'));
+  expect(created.automation.action).toEqual({ type: 'sleep', ms: 20 });
+  expect(created.signingSecret).toMatch(/^whsec_/);
+  expect(await orc('automations', 'list')).toMatch(/^nap +enabled +for 20 ms/m);
+  expect(await orc('automations', 'show', 'nap')).toMatch(/^sleep +for 20 ms$/m);
+
+  const exported = await orc('export');
+  expect(exported).toContain('automations:\n  nap:\n    sleep: 20\n');
+  const file = folder('automations.yaml');
+  writeFileSync(file, exported);
+  expect(await orc('apply', '--file', file)).toContain('There is nothing to change.');
+  writeFileSync(file, exported.replace('20', '30'));
+  expect(await orc('apply', '--file', file)).toMatch(/^change +nap +sleep: 20 → 30$/m);
+
+  await worker.ready;
+  const opened = await store.automations.open('nap');
+  if (opened.status !== 'authenticated') throw new Error(opened.status);
+  const runId = await acceptRun(store, opened.automation, '{"a":1}');
+  await untilStatus(store, runId, 'succeeded');
+  expect((await store.runs.get(runId))?.outcome?.message).toBe('Slept for 30 ms with orc 1.2.3-test.');
+  const { entries } = await store.runLogs.read(runId);
+  const notes = Buffer.concat(entries.map(({ data }) => data)).toString();
+  expect(notes).toContain('secret ***, payload {"a":1}\n');
+});
+
+test('the schema of a file and what is wrong with one name the fields of all types', () => {
+  expect(JSON.parse(schemaText())).toHaveProperty(
+    ['properties', 'automations', 'patternProperties'],
+    expect.toSatisfy((slugs) => JSON.stringify(slugs).includes('{"required":["sleep"]}')),
+  );
+  const wrong = `automations:
+  a: {sleep: soon}
+  b: {sleep: 5, command: [x]}
+  c: {command: [x], dream: sheep}
+  d: {}
+`;
+  expect(() => readAutomationFile(wrong, 'f.yaml')).toThrow(
+    [
+      "f.yaml:2: a.sleep is a number of milliseconds, not 'soon'",
+      'f.yaml:3: b.sleep is there beside a command: keep one of them',
+      'f.yaml:4: c.dream is for naps; an automation with a command has none',
+      'f.yaml:5: d needs a command or a url or a sleep',
+    ].join('\n'),
+  );
+});
+
+test('an action of a newer version is refused in words and not taken for another', async () => {
+  await orc('automations', 'create', 'later', '--sleep', '5', '--json');
+  await store.redis.hset(store.keys.automation('later'), 'action', '{"type":"teleport"}');
+  await worker.ready;
+  const opened = await store.automations.open('later');
+  if (opened.status !== 'authenticated') throw new Error(opened.status);
+  const runId = await acceptRun(store, opened.automation, '{}');
+  await untilStatus(store, runId, 'failed');
+  expect((await store.runs.get(runId))?.outcome).toMatchObject({
+    reason: 'worker_error',
+    message: expect.stringContaining("no actions of the type 'teleport'; use a newer one"),
+  });
+});
