@@ -1,6 +1,6 @@
 import { type Static, Type } from '@sinclair/typebox';
 import { Errors } from '@sinclair/typebox/errors';
-import { Value } from '@sinclair/typebox/value';
+import { Value, ValuePointer } from '@sinclair/typebox/value';
 import { closest, distance } from 'fastest-levenshtein';
 import type { ActionType, FieldProblem } from '../core/actions/action-type.ts';
 import { ACTION_TYPES, type Action, actionTypeOf } from '../core/actions/actions.ts';
@@ -98,7 +98,7 @@ export function problemsOfEntry(entry: unknown): EntryProblem[] {
   const found = new Map<string, EntryProblem>();
   for (const problem of [
     ...[...Errors(AutomationEntrySchema, entry)].map(({ path, value }) => problemAt(path, value)),
-    ...wanted.flatMap((type) => type.check?.({ ...entry }) ?? []),
+    ...TYPES.flatMap((type) => type.check?.({ ...entry }) ?? []),
     ...problemsOfTimeout(entry),
   ]) {
     const place = JSON.stringify(problem.path);
@@ -107,7 +107,7 @@ export function problemsOfEntry(entry: unknown): EntryProblem[] {
   return [...found.values(), ...contradictions(entry as AutomationEntry, wanted)];
 }
 
-export function isMap(value: unknown): value is object {
+export function isMap(value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
@@ -118,10 +118,7 @@ function decisiveField({ fields }: ActionType): string {
 
 /** @param pointer a JSON pointer (RFC 6901) into the entry */
 function problemAt(pointer: string, value: unknown): EntryProblem {
-  const path = pointer
-    .slice(1)
-    .split('/')
-    .map((part) => part.replaceAll('~1', '/').replaceAll('~0', '~'));
+  const path = [...ValuePointer.Format(pointer)];
   const [field = ''] = path;
   if (!Object.hasOwn(EXPECTED, field)) return { path, field, problem: unknownField(field) };
   const type = TYPES.find(({ fields }) => Object.hasOwn(fields, field));

@@ -1,10 +1,10 @@
 import { Type } from '@sinclair/typebox';
 import {
   Document,
-  isMap,
   isNode,
   isScalar,
   isSeq,
+  isMap as isYamlMap,
   LineCounter,
   type Pair,
   parseDocument,
@@ -16,6 +16,7 @@ import {
   AutomationEntrySchema,
   type EntryProblem,
   entryOf,
+  isMap,
   problemsOfEntry,
   SCHEMA_FILE,
   WHAT_A_SLUG_IS,
@@ -99,7 +100,7 @@ export function writeAutomationFile(automations: readonly Automation[]): string 
   entries.items.forEach((pair, index) => {
     // An empty line between two automations, and lists of words on one line.
     if (index > 0 && isNode(pair.key)) pair.key.spaceBefore = true;
-    if (!isMap(pair.value)) return;
+    if (!isYamlMap(pair.value)) return;
     for (const { value } of pair.value.items) {
       if (isSeq(value))
         value.flow = !value.items.some((item) => isScalar(item) && /\n/.test(String(item.value)));
@@ -114,13 +115,13 @@ interface FileProblem {
 }
 
 function problemsOfFile(content: unknown): FileProblem[] {
-  if (!isRecord(content)) return [{ path: [], message: 'the file begins with automations:' }];
+  if (!isMap(content)) return [{ path: [], message: 'the file begins with automations:' }];
   const { automations, ...others } = content;
   const unknown = Object.keys(others).map((field) => ({
     path: [field],
     message: `${field} is not known; automations are below automations:`,
   }));
-  if (!isRecord(automations)) {
+  if (!isMap(automations)) {
     const message = 'automations is a map of slugs to automations; {} is one without any';
     return [...unknown, { path: ['automations'], message }];
   }
@@ -138,16 +139,12 @@ function inFile(slug: string, { path, field, problem }: EntryProblem): FileProbl
   return { path: ['automations', slug, ...path], message: `${place} ${problem}` };
 }
 
-function isRecord(value: unknown): value is Record<string, unknown> {
-  return typeof value === 'object' && value !== null && !Array.isArray(value);
-}
-
 /** Where something begins, or the nearest thing around it: what an alias or a merge brought in is written elsewhere. */
 function offsetOf(document: Document, path: readonly string[]): number {
   let node: unknown = document.contents;
   let offset = startOf(node) ?? 0;
   for (const name of path) {
-    if (isMap(node)) {
+    if (isYamlMap(node)) {
       const pair: Pair | undefined = node.items.find(
         ({ key }) => isScalar(key) && String(key.value) === name,
       );

@@ -27,16 +27,9 @@ const MAX_TYPOS = 3;
 
 const MASKED = 'What may be a secret in a URL is shown as ***; `orc export` prints it as it is stored.';
 
-/** And an option for each field that says what the automation does: see {@link ACTION_OPTIONS}. */
+/** The others have the names of an entry's fields. */
 interface CreateOptions extends Readonly<Record<string, unknown>> {
-  name?: string;
   disabled?: boolean;
-  timeout?: string;
-  attempts: string;
-  concurrency?: string;
-  rate?: string;
-  keepRuns?: string;
-  onWorkerLoss: string;
   quiet?: boolean;
   json?: boolean;
 }
@@ -54,10 +47,14 @@ export function automationsCommand(context: CommandContext): Command {
     .option('--name <text>', 'a name for people')
     .option('--disabled', 'create it disabled')
     .option('--timeout <duration>', 'longest time of one attempt, such as 10m (default: RUN_TIMEOUT_MS)')
-    .option('--attempts <number>', 'how often a failing run is executed at most', '1')
-    .option('--concurrency <number>', 'how many runs may execute at the same time (default: no limit)')
+    .option('--attempts <number>', 'how often a failing run is executed at most', numberOr, 1)
+    .option(
+      '--concurrency <number>',
+      'how many runs may execute at the same time (default: no limit)',
+      numberOr,
+    )
     .option('--rate <rate>', 'how many runs are accepted, such as 60/m (default: no limit)')
-    .option('--keep-runs <number>', 'how many ended runs are kept (default: RUN_RETENTION_COUNT)')
+    .option('--keep-runs <number>', 'how many ended runs are kept (default: RUN_RETENTION_COUNT)', numberOr)
     .option('--on-worker-loss <choice>', 'when a worker dies while executing a run: rerun or fail', 'rerun')
     .option('-q, --quiet', 'print the key and nothing else')
     .option('--json', 'print JSON')
@@ -253,34 +250,21 @@ export async function unknownSlug(store: Store, slug: string): Promise<CommandEr
   );
 }
 
-/** The options in the words of an entry; what cannot be a number stays the text that it is, to be named as wrong. */
+/** The options in the words of an entry. */
 function entryFrom(slug: string, command: string[], options: CreateOptions): AutomationEntry {
   if (!isSlug(slug)) throw new UsageError(`'${slug}' is not a slug. ${WHAT_A_SLUG_IS}`);
-  const actionFields = ACTION_OPTIONS.map((option) => option.attributeName());
-  const isGiven = actionFields.some((field) => options[field] !== undefined);
-  if (!isGiven && command.length === 0) throw new UsageError(SAY_WHAT_IT_DOES);
-  const entry: Record<string, unknown> = {
-    name: options.name,
-    enabled: options.disabled ? false : undefined,
-    command: command.length > 0 ? command : undefined,
-    ...Object.fromEntries(actionFields.map((field) => [field, options[field]])),
-    timeout: options.timeout,
-    attempts: numberOr(options.attempts),
-    concurrency: numberOr(options.concurrency),
-    rate: options.rate,
-    keepRuns: numberOr(options.keepRuns),
-    onWorkerLoss: options.onWorkerLoss,
-  };
-  for (const [field, value] of Object.entries(entry)) {
-    if (value === undefined) delete entry[field];
-  }
-  const problems = problemsOfEntry(entry).map(({ field = '', problem }) => `${optionOf(field)} ${problem}.`);
+  const { disabled, quiet: _, json: __, ...fields } = options;
+  const entry = { ...fields, ...(command.length > 0 && { command }), ...(disabled && { enabled: false }) };
+  const problems = problemsOfEntry(entry).map(({ field, problem }) =>
+    field === undefined ? SAY_WHAT_IT_DOES : `${optionOf(field)} ${problem}.`,
+  );
   if (problems.length > 0) throw new UsageError(problems.join('\n'));
-  return entry as AutomationEntry;
+  return entry;
 }
 
-function numberOr(text: string | undefined): number | string | undefined {
-  return text !== undefined && /^\d{1,9}$/.test(text) ? Number(text) : text;
+/** What cannot be a number stays the text that it is, to be named as wrong. */
+function numberOr(text: string): number | string {
+  return /^\d{1,9}$/.test(text) ? Number(text) : text;
 }
 
 /** `keepRuns` is `--keep-runs`. */

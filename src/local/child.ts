@@ -1,4 +1,4 @@
-import { type ChildProcess, spawn } from 'node:child_process';
+import { spawn } from 'node:child_process';
 import { createInterface } from 'node:readline';
 
 /** Sent over the IPC channel by a process of orc that is ready for work. */
@@ -63,12 +63,11 @@ export function startOrcChild(
   });
   // Whoever does not wait for it to be ready hears of its end by `ended`.
   ready.catch(() => undefined);
-  return { ready, ended, stop: () => stop(child, ended) };
-}
-
-async function stop(child: ChildProcess, ended: Promise<string>): Promise<void> {
-  if (child.exitCode === null && child.signalCode === null) child.kill('SIGTERM');
-  await ended;
+  const stop = async () => {
+    if (child.exitCode === null && child.signalCode === null) child.kill('SIGTERM');
+    await ended;
+  };
+  return { ready, ended, stop };
 }
 
 function parseRecord(line: string): LogRecord | undefined {

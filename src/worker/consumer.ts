@@ -47,9 +47,9 @@ export interface RunConsumerOptions {
   concurrency: number;
   retentionLimits: RetentionLimits;
   /**
-   * Makes one attempt. `automation` is the one that has the run's slug now. The signal's reason is {@link LOCK_LOST},
-   * {@link SHUTTING_DOWN} or {@link CANCELLED}; the attempt then ends what it started. It returns its outcome, or
-   * `interrupted`, after which a run that is not lost goes back to the head of the queue.
+   * Makes one attempt; `automation` is the one that has the run's slug now. When the signal aborts, for {@link LOCK_LOST},
+   * {@link SHUTTING_DOWN} or {@link CANCELLED}, it ends what it started. A run that was `interrupted` and is not lost goes
+   * back to the head of the queue.
    */
   execute(
     run: RunAttempt,
@@ -60,7 +60,7 @@ export interface RunConsumerOptions {
   onError(error: Error): void;
   /** Is told of each run that has ended for good here. */
   onEnded?(run: Run): void;
-  timing?: Readonly<LockTiming>;
+  timing?: LockTiming;
   /** Makes a span for each attempt; the one that is active in `execute`. */
   telemetry?: QueueTelemetry | undefined;
 }

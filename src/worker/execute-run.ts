@@ -46,13 +46,14 @@ export async function executeRun(
   const mask = new SecretMask(automation ? actions.secretsOf(automation) : []);
   const log = new OutputLog(runLogs, run, retentionSeconds, mask);
   const { id: runId, automation: slug, attempt, requestId } = run;
+  // The names are those of the API's log, so that a request and its run are found together.
+  const names = { requestId, automation: slug, runId, attempt };
   const startedAt = Date.now();
-  logger.info({ requestId, automation: slug, runId, attempt, status: 'running' }, 'run started');
+  logger.info({ ...names, status: 'running' }, 'run started');
 
-  const refusal = signal.reason === CANCELLED ? CANCELLED_RESULT : refuse(run, automation);
-  let result: AttemptResult | 'interrupted' | undefined = refusal;
-  // A worker that was frozen while it asked for the automation has lost the run, and is told so only after it would
-  // have started it.
+  let result: AttemptResult | 'interrupted' | undefined =
+    signal.reason === CANCELLED ? CANCELLED_RESULT : refuse(run, automation);
+  // A worker that was frozen while it read the automation has lost the run, and learns so only later.
   if (automation && !result && !isOver(lease)) {
     log.note(`Attempt ${attempt} starts on worker ${guard.workerId}.`);
     const { timeoutMs = dependencies.defaultTimeoutMs } = automation;
@@ -62,20 +63,20 @@ export async function executeRun(
       timeoutMs,
       signal,
     ).catch((err: Error) => {
-      logger.error({ err, requestId, automation: slug, runId, attempt }, 'attempt failed unexpectedly');
+      logger.error({ err, ...names }, 'attempt failed unexpectedly');
       return workerError(err);
     });
   }
-  // A worker that was frozen hears of the end of its commands, which the guard ended, before it notices that time went by.
+  // A thawed worker hears that its commands have ended, by its guard, before its own timers notice the time.
   const isLost = signal.reason === LOCK_LOST || isOver(lease);
+  // Interrupted work has no outcome, unless it must not be repeated; that of a lost run is its next worker's to tell.
   if (isLost) result = 'interrupted';
-  // Interrupted work has no outcome, unless it is not to be done again; that of a lost run is left to who holds it now.
-  if (result === 'interrupted' && !isLost) result = outcomeOfInterruption(signal.reason, automation);
+  else if (result === 'interrupted') result = outcomeOfInterruption(signal.reason, automation);
   if (result === 'interrupted') {
     const reason = isLost ? LOCK_LOST : String(signal.reason);
     log.end(`Attempt ${attempt} was interrupted: ${reason}.`);
     const durationMs = Date.now() - startedAt;
-    logger.warn({ requestId, automation: slug, runId, attempt, reason, durationMs }, 'run interrupted');
+    logger.warn({ ...names, reason, durationMs }, 'run interrupted');
     // Where Redis does not answer, nothing is gained by waiting for it.
     if (isLost) await withDeadline(log.flush(), LOST_FLUSH_MS).catch(() => undefined);
     else await log.flush();
@@ -84,32 +85,24 @@ export async function executeRun(
   result ??= cancelled('automation_deleted', 'The automation was deleted before the run was executed.');
 
   const message = mask.text(result.outcome.message);
-  const ended = { ...result, outcome: { ...result.outcome, message } };
+  const outcome = { ...result.outcome, message };
   log.end(`Attempt ${attempt} ended: ${message}`);
   const durationMs = Date.now() - startedAt;
   // Over the connection by which the run ends: whoever sees its end, there or in a line, finds its log complete.
   await log.send();
-  void log.flush().then(() => logEnding(logger, run, ended, durationMs));
-  return ended;
-}
-
-/**
- * The names are those of the API's log, so that a request and its run are found together. They are spelled out: one
- * object spread into another takes longer than the line itself.
- */
-function logEnding(
-  logger: Logger,
-  { requestId, automation, id: runId, attempt, isLast }: RunAttempt,
-  { outcome, mayRetry }: AttemptResult,
-  durationMs: number,
-): void {
-  const { reason, exitCode, httpStatus, message } = outcome;
-  const isRetried = mayRetry && !isLast;
-  const status = isRetried ? 'retrying' : outcome.status;
-  logger.info(
-    { requestId, automation, runId, attempt, status, reason, exitCode, httpStatus, durationMs, message },
-    isRetried ? 'run retries' : 'run ended',
-  );
+  const isRetried = result.mayRetry && !run.isLast;
+  const { status, reason, exitCode, httpStatus } = outcome;
+  const ending = {
+    ...names,
+    status: isRetried ? 'retrying' : status,
+    reason,
+    exitCode,
+    httpStatus,
+    durationMs,
+    message,
+  };
+  void log.flush().then(() => logger.info(ending, isRetried ? 'run retries' : 'run ended'));
+  return { ...result, outcome };
 }
 
 /** Why a run is not to be executed, if so. */

@@ -2,23 +2,17 @@
  * A worker holds a lock on each run it executes and renews it; a run whose lock has expired is given to another worker.
  * All figures are in milliseconds.
  */
-export interface LockTiming {
+export const LOCK_TIMING = {
   /** From the latest renewal until the lock expires. */
-  lockMs: number;
-  /** Between two searches for expired locks; with `lockMs` it bounds how long a dead worker's run waits. */
-  stalledCheckMs: number;
-  /** Between two renewals. */
-  renewMs: number;
-  /** From the latest renewal to the end of the {@link Lease}. */
-  leaseMs: number;
-}
-
-export const LOCK_TIMING: Readonly<LockTiming> = {
   lockMs: 30_000,
+  /** Between two searches for expired locks; with `lockMs` it bounds how long a dead worker's run waits. */
   stalledCheckMs: 10_000,
+  /** Between two renewals. */
   renewMs: 5000,
+  /** From the latest renewal to the end of the {@link Lease}. */
   leaseMs: 20_000,
 };
+export type LockTiming = Readonly<typeof LOCK_TIMING>;
 
 /** Pause between two checks for leases that are over, in milliseconds. */
 export const LEASE_CHECK_MS = 250;

@@ -1,11 +1,11 @@
 import type { RunLogEntry, RunLogPosition, RunLogSource, RunLogStore } from '../store/run-log.ts';
 import type { MaskedStream, SecretMask } from './secret-mask.ts';
 
-/** What is kept of a run's log, over all its attempts: this many bytes from its beginning, and as many from its end. */
+/** Kept of a run's log, over all its attempts: its beginning and its end, in bytes. */
 const HEAD_BYTES = 512 * 1024;
 const TAIL_BYTES = 512 * 1024;
 
-/** What an entry needs besides its data, in bytes, so that many tiny entries are bounded as well. */
+/** Counted for each entry besides its data, in bytes, so that many tiny entries are bounded as well. */
 const ENTRY_OVERHEAD_BYTES = 64;
 
 /** Output is stored this long after it came, in milliseconds, together with what else came meanwhile. */
@@ -21,10 +21,9 @@ const SURPLUS_BYTES = 64 * 1024;
 const ENTRY_BYTES = 16 * 1024;
 
 /**
- * Stores one attempt's part of a run's log while it is written, bounded in Redis and in memory: of a long log, the
- * beginning and the end stay and the middle goes. The last entry of each earlier attempt stays as well, so that the
- * offsets show what is missing. Secrets are hidden. Writing never waits and never fails; what Redis does not take is
- * dropped.
+ * Stores one attempt's part of a run's log while it is written, bounded in Redis and in memory: a long log loses its
+ * middle, except the last entry of each earlier attempt, whose offset shows what is missing. Secrets are hidden. Writing
+ * never waits and never fails; what Redis refuses is dropped.
  */
 export class OutputLog {
   readonly #store: RunLogStore;
@@ -41,7 +40,7 @@ export class OutputLog {
   /** What may be removed of the end, oldest first. */
   #tail: { position: RunLogPosition; bytes: number }[] = [];
   #tailBytes = 0;
-  /** Whether output was dropped that came after the stored end, so that this is no end any more. */
+  /** Whether output after the stored end was dropped, so that the stored end must go, too. */
   #isTailCut = false;
   /** A first attempt finds nothing stored. */
   #isResumed: boolean;

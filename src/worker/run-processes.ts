@@ -1,16 +1,16 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { setImmediate, setTimeout } from 'node:timers/promises';
 
-/** Processes are looked at in portions of this many, so that nothing else waits long meanwhile. */
+/** Processes read in one turn of the event loop. */
 const PORTION = 64;
 
-/** Pause between two looks at all processes, in milliseconds. */
+/** Pause between two passes over all processes, in milliseconds. */
 const PASS_MS = 30;
 
-/** A process that starts another and ends while it is looked for is missed, so that so many looks must find none. */
+/** One pass misses a process that starts another and ends meanwhile. */
 const EMPTY_PASSES = 2;
 
-/** A process that cannot be killed, as it hangs in the kernel, is given up after so many looks: some seconds. */
+/** Gives up, after some seconds, on a process that hangs in the kernel and cannot be killed. */
 const MAX_PASSES = 100;
 
 /** The variables in the environment of a command by which the processes it started are recognised. */
@@ -23,12 +23,10 @@ export interface RunMark {
 }
 
 /**
- * Kills the processes that commands started, wherever they went: into a session of their own or to another parent. They
- * are found by the environment they began with, which Linux shows in /proc; elsewhere nothing is found.
- *
- * Three kinds escape: a process that was started with another environment, one of another user (setuid), and one that
- * forbids to be looked at (PR_SET_DUMPABLE, as ssh-agent does). Only the kernel's own containment goes further: a
- * container, or a cgroup that ends as a whole (systemd's KillMode=control-group).
+ * Kills the processes that commands started, also in another session or with another parent. They are found by the
+ * environment they began with, in Linux' /proc; elsewhere none are found. It cannot end processes with another
+ * environment, of another user (setuid), or that hide their environment (PR_SET_DUMPABLE, as ssh-agent does). Only a
+ * container or a cgroup that ends as a whole (systemd's KillMode=control-group) contains those.
  */
 export async function killMarked(marks: readonly RunMark[]): Promise<void> {
   let emptyPasses = 0;
@@ -39,9 +37,8 @@ export async function killMarked(marks: readonly RunMark[]): Promise<void> {
 }
 
 /**
- * Sends a signal to the processes with one of the marks, in one look at all processes, and returns how many got it.
- *
  * @param exceptGroup a process group that has got the signal already
+ * @returns how many processes with one of the marks got the signal, in one pass
  */
 export async function signalMarked(
   marks: readonly RunMark[],
@@ -70,7 +67,7 @@ function processIds(): string[] {
   try {
     return readdirSync('/proc').filter((name) => /^\d+$/.test(name));
   } catch {
-    // A worker that has no file descriptors left finds nothing; the guard, which looks as well, has its own.
+    // No file descriptors are left. The guard has its own, and looks as well.
     return [];
   }
 }

@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto';
 import { hostname } from 'node:os';
 import { type Config, processEnvironment } from '../config.ts';
 import { withDeadline } from '../core/deadline.ts';
-import type { Run, RunAttempt } from '../core/run.ts';
+import type { Run } from '../core/run.ts';
 import { type Logger, limitRepeats } from '../logger.ts';
 import type { Ops } from '../ops/start-ops.ts';
 import type { Tracing } from '../ops/tracing.ts';
@@ -18,8 +18,8 @@ import { openWorkFolders, sweepWorkFolders } from './work-folders.ts';
 
 const SECONDS_PER_DAY = 86_400;
 
-/** How long a sign of life is held back for want of a connection, in milliseconds. */
-const SETTLE_MS = 2000;
+/** How long the first sign of life waits for its connection, in milliseconds. */
+const FIRST_BEAT_MS = 2000;
 
 export interface RunningWorker {
   id: string;
@@ -33,7 +33,7 @@ export interface RunningWorker {
 }
 
 export interface WorkerOptions {
-  timing?: Readonly<LockTiming>;
+  timing?: LockTiming;
   /** The process's private listener. */
   ops?: Ops | undefined;
   tracing?: Tracing | undefined;
@@ -57,8 +57,7 @@ export function startWorker(
   });
   const redis = connect(redisUrl, 'patient', outage.onError);
   outage.watch(redis);
-  // An own connection for the sign of life and what else goes on beside runs, which fails while Redis is away instead of
-  // piling up.
+  // For the sign of life and whatever else is not part of a run: it fails while Redis is away instead of piling up.
   const sideConnection = connect(redisUrl, 'fail-fast', () => {});
   const onError = limitRepeats((err, count) => logger.warn({ err, count }, 'queue error'));
   const store = createStore(redis, config.REDIS_PREFIX, onError);
@@ -86,18 +85,19 @@ export function startWorker(
       // What the connection reports is reported once, by the outage reporter.
       if (redis.status === 'ready') onError(error);
     },
-    execute: (run, ...conditions) => executeRun(dependencies, continued(run, tracing), ...conditions),
+    // The attempt is a part of the trace that its own span is in.
+    execute: (run, ...conditions) =>
+      executeRun(dependencies, { ...run, ...tracing?.context() }, ...conditions),
   });
 
   let isReady = false;
   let beatAt = 0;
   const beat = async () => {
-    await side.workers.beat(id, config.WORKER_CONCURRENCY).then(
-      () => {
-        beatAt = Date.now();
-      },
-      () => undefined,
+    const isHeard = await side.workers.beat(id, config.WORKER_CONCURRENCY).then(
+      () => true,
+      () => false,
     );
+    if (isHeard) beatAt = Date.now();
   };
   ops?.attach({
     store: side,
@@ -109,7 +109,7 @@ export function startWorker(
   const heartbeat = setInterval(beat, HEARTBEAT_MS);
   const ready = consumer.ready().then(async () => {
     // The other connection is there a moment earlier or later.
-    await untilReady(sideConnection, SETTLE_MS);
+    await untilReady(sideConnection, FIRST_BEAT_MS);
     await beat();
     isReady = true;
     logger.info({ worker: id, concurrency: config.WORKER_CONCURRENCY }, 'worker takes runs');
@@ -135,9 +135,4 @@ export function startWorker(
       return closing;
     },
   };
-}
-
-/** The attempt as a part of the trace that its own span is in. */
-function continued(run: RunAttempt, tracing: Tracing | undefined): RunAttempt {
-  return { ...run, ...tracing?.context() };
 }

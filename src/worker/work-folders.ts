@@ -12,11 +12,6 @@ const ATTEMPT_PREFIX = 'run-';
 /** A socket in a worker's folder, which accepts connections while the worker lives. */
 const LIFE_SIGN = 'alive';
 
-/** Earlier versions gave each attempt a folder whose name began with this, and nothing that tells who made it. */
-const FORMER_PREFIX = 'orc-run-';
-/** No attempt takes longer than a week, so that a folder that old is not needed any more; in milliseconds. */
-const FORMER_MS = 8 * 86_400_000;
-
 /** Where this worker's attempts have their payloads and working directories; nobody but its user can look into them. */
 export interface WorkFolders {
   /** Makes a folder for one attempt. */
@@ -57,7 +52,7 @@ export function openWorkFolders(removeAtEnd: (folder: string) => void): WorkFold
     });
   };
   return {
-    // What tidies up the machine's temporary folder may take a worker's folder that was not used for days.
+    // The machine may tidy up its temporary folder, and with it a worker's folder that was not used for days.
     create: async () =>
       (await create()) ?? (await create()) ?? Promise.reject(new Error('it is removed again and again')),
     close: async () => {
@@ -84,10 +79,9 @@ export async function sweepWorkFolders(report: (error: Error) => void): Promise<
 }
 
 async function isLeftOver(name: string, folder: string): Promise<boolean> {
-  if (!name.startsWith(WORKER_PREFIX) && !name.startsWith(FORMER_PREFIX)) return false;
+  if (!name.startsWith(WORKER_PREFIX)) return false;
   const found = await lstat(folder).catch(() => undefined);
   if (!found?.isDirectory() || found.uid !== process.getuid?.()) return false;
-  if (name.startsWith(FORMER_PREFIX)) return Date.now() - found.mtimeMs > FORMER_MS;
   return isRefused(join(folder, LIFE_SIGN));
 }
 

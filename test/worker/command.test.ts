@@ -268,7 +268,7 @@ test('a worker that has no file descriptors left fails the attempt and lives on'
     for (const descriptor of taken) closeSync(descriptor);
     await workFolders.close();
     console.log(outcome.reason, outcome.message);`;
-  const limited = ['-c', 'ulimit -n 100; exec "$0" --input-type=module -e "$1"', process.execPath, source];
+  const limited = ['-c', 'ulimit -n 1000; exec "$0" --input-type=module -e "$1"', process.execPath, source];
   const { stdout, stderr, status } = spawnSync('sh', limited, {
     encoding: 'utf8',
     cwd: fileURLToPath(new URL('.', import.meta.url)),

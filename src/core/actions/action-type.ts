@@ -17,12 +17,7 @@ export interface SecretSources {
   signingSecret?: string | undefined;
 }
 
-/**
- * What orc knows of one type of action, whatever executes it.
- *
- * @typeParam A the action as it is stored
- * @typeParam F the fields of an automation's entry that say what it does
- */
+/** What orc knows of one type of action: A as it is stored, F as the fields of an automation's entry. */
 export interface ActionType<
   A extends { type: string } = { type: string },
   F extends TProperties = TProperties,

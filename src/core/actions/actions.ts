@@ -13,18 +13,11 @@ export const ACTION_TYPES: Readonly<Record<string, ActionType>> = { command, htt
   ActionType
 >;
 
-/** A newer version of orc stored the action. */
-export class UnknownActionError extends Error {
-  override name = 'UnknownActionError';
-
-  constructor(type: string) {
-    super(`this version of orc has no actions of the type '${type}'; use a newer one`);
-  }
+/** @throws when a newer version of orc stored the action */
+export function actionTypeOf(action: { type: string }): ActionType {
+  return ACTION_TYPES[action.type] ?? unknownType(action);
 }
 
-/** @throws UnknownActionError */
-export function actionTypeOf({ type }: { type: string }): ActionType {
-  const found = ACTION_TYPES[type];
-  if (!found) throw new UnknownActionError(type);
-  return found;
+export function unknownType({ type }: { type: string }): never {
+  throw new Error(`this version of orc has no actions of the type '${type}'; use a newer one`);
 }

@@ -24,7 +24,9 @@ export const http: ActionType<HttpAction, typeof fields> = {
   fields,
   expected: { url: EXPECTED },
   check: ({ url }) =>
-    URL.canParse(String(url)) ? [] : [{ path: ['url'], field: 'url', problem: `is ${EXPECTED}` }],
+    url === undefined || URL.canParse(String(url))
+      ? []
+      : [{ path: ['url'], field: 'url', problem: `is ${EXPECTED}` }],
   quote: (url) => (url.includes('@') ? undefined : maskUrl(url)),
   fromEntry: ({ url = '' }) => ({ type: 'http', url }),
   toEntry: ({ url }) => ({ url }),

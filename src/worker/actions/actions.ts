@@ -1,4 +1,4 @@
-import { ACTION_TYPES, type Action, UnknownActionError } from '../../core/actions/actions.ts';
+import { ACTION_TYPES, type Action, unknownType } from '../../core/actions/actions.ts';
 import type { AttemptResult } from '../../core/run.ts';
 import type { ExecutableAutomation } from '../../store/automations.ts';
 import type { ActionContext, ActionSettings, Performer } from './action.ts';
@@ -23,8 +23,7 @@ export function openActions(settings: ActionSettings): Actions {
   const { environment } = settings;
   return {
     perform: async ({ action, signingSecret }, context) => {
-      const performer = performers.get(action.type);
-      if (!performer) throw new UnknownActionError(action.type);
+      const performer = performers.get(action.type) ?? unknownType(action);
       return performer.perform(action, { ...context, signingSecret });
     },
     secretsOf: ({ action, signingSecret }) =>

@@ -26,9 +26,9 @@ export function openCommands(settings: CommandSettings): Performer<CommandAction
 }
 
 /**
- * Runs a program: payload on standard input, outputs into the run's log, exit code 0 is success. It leads a process
- * group of its own, and the whole group ends with it; so does, on Linux, what left the group: at once where the program
- * is made to end, and by the guard, some hundred milliseconds later, where it ends by itself.
+ * Runs a program: payload on standard input, outputs into the run's log, exit code 0 is success. It leads a process group,
+ * which ends with it. What left the group ends as well, on Linux: with a program that is made to end at once, with others
+ * some hundred milliseconds later, by the guard.
  */
 async function runCommand(
   action: CommandAction,
@@ -104,7 +104,7 @@ async function execute(
     closed.catch(() => {});
     const group = child.pid;
     // What could not be started may have no outputs to listen to; why is the error that this rejects with.
-    if (group === undefined) return judge(...(await exited), undefined);
+    if (group === undefined) return judge(...(await exited));
     guarded.leads(group);
     child.stdout.on('data', (data: Buffer) => log.write('stdout', data));
     child.stderr.on('data', (data: Buffer) => log.write('stderr', data));
@@ -112,7 +112,7 @@ async function execute(
     child.stdin.on('error', () => {});
     child.stdin.end(run.payload);
 
-    const termination = new Termination(group, mark);
+    const termination = terminationOf(group, mark);
     let interruption: unknown;
     const interrupt = () => {
       interruption = signal.reason;
@@ -132,47 +132,38 @@ async function execute(
     await withDeadline(closed, OUTPUT_DRAIN_MS).catch(() => {});
     child.stdout.destroy();
     child.stderr.destroy();
-    const isTimedOut = interruption === TIMED_OUT;
-    if (interruption !== undefined && !isTimedOut) return 'interrupted';
-    return judge(exitCode, exitSignal, isTimedOut ? timeoutMs : undefined);
+    if (interruption === TIMED_OUT) return judge(exitCode, exitSignal, timeoutMs);
+    return interruption === undefined ? judge(exitCode, exitSignal) : 'interrupted';
   } finally {
     guarded.end();
   }
 }
 
-/** Makes everything that a command started end: by TERM and, after a grace period, by KILL. */
-class Termination {
-  readonly #group: number;
-  readonly #mark: RunMark;
-  #told: Promise<unknown> | undefined;
-  #kill: NodeJS.Timeout | undefined;
-
-  constructor(group: number, mark: RunMark) {
-    this.#group = group;
-    this.#mark = mark;
-  }
-
-  begin(graceMs: number): void {
-    if (this.#told !== undefined) return;
-    signalGroup(this.#group, 'SIGTERM');
-    this.#told = signalMarked([this.#mark], 'SIGTERM', this.#group);
-    this.#kill = setTimeout(() => signalGroup(this.#group, 'SIGKILL'), graceMs);
-  }
-
-  /** To be called when the command has exited. Nobody looks for what left its group unless it was made to end. */
-  async complete(): Promise<void> {
-    clearTimeout(this.#kill);
-    signalGroup(this.#group, 'SIGKILL');
-    if (this.#told === undefined) return;
-    await this.#told;
-    await killMarked([this.#mark]);
-  }
+/** Ends everything that a command started: by TERM and, after a grace period, by KILL. */
+function terminationOf(group: number, mark: RunMark) {
+  let told: Promise<unknown> | undefined;
+  let kill: NodeJS.Timeout | undefined;
+  return {
+    begin: (graceMs: number) => {
+      signalGroup(group, 'SIGTERM');
+      told = signalMarked([mark], 'SIGTERM', group);
+      kill = setTimeout(() => signalGroup(group, 'SIGKILL'), graceMs);
+    },
+    /** Called when the command has exited. What left its group is looked for only if it was made to end. */
+    complete: async () => {
+      clearTimeout(kill);
+      signalGroup(group, 'SIGKILL');
+      if (told === undefined) return;
+      await told;
+      await killMarked([mark]);
+    },
+  };
 }
 
 function judge(
   exitCode: number | null,
   signal: NodeJS.Signals | null,
-  timedOutAfterMs: number | undefined,
+  timedOutAfterMs?: number,
 ): AttemptResult {
   const ending = {
     ...(exitCode !== null && { exitCode }),

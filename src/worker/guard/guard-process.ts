@@ -4,19 +4,17 @@ import { LEASE_CHECK_MS } from '../lease.ts';
 import { removeFolder } from '../remove-folder.ts';
 import { killMarked, type RunMark, signalGroup, signalMarked } from '../run-processes.ts';
 
-/**
- * The guard: a process beside each worker process, which ends the worker's commands when the worker cannot. What it
- * knows comes over standard input, a line each; see `guard.ts`. It ends when the worker has ended and nothing that the
- * worker's commands started is left.
- */
+// The guard: a process beside each worker process, which ends the worker's commands when the worker cannot. It is told
+// about them over standard input, a line each; see `guard.ts`. It ends when the worker has ended and nothing that its
+// commands started is left.
 
-/** The worker itself gets this long to end a run whose lease is over, in milliseconds: it is frozen if it does not. */
+/** A worker that has not ended a run this long after its lease is frozen, in milliseconds. */
 const SLACK_MS = 2000;
 
 /** Between the TERM and the KILL of a frozen worker's commands, in milliseconds. */
 const FROZEN_GRACE_MS = 1000;
 
-/** What left the group of a command that ended by itself is looked for after this long, in milliseconds, for all such. */
+/** Pause before a search for what ended commands left outside of their groups, in milliseconds. */
 const SWEEP_MS = 500;
 
 interface GuardedAttempt {
@@ -33,8 +31,7 @@ const folders: string[] = [];
 let ended: RunMark[] = [];
 let checkedAt = Date.now();
 
-// A signal that is meant for the worker and reaches everything around it, as in a container, must not end the guard
-// first.
+// A signal to everything around the worker, as in a container, must not end the guard first.
 for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP'] as const) process.on(signal, () => undefined);
 // The worker starts no command before; it may be gone by now.
 process.stdout.on('error', () => undefined);
@@ -78,7 +75,7 @@ async function sweepSoon(): Promise<void> {
 
 function endOverdue(): void {
   const now = Date.now();
-  // A guard that was itself frozen has not read yet how the leases moved on meanwhile.
+  // A guard that was itself frozen has not read the latest leases yet.
   const wasFrozen = now - checkedAt > SLACK_MS;
   checkedAt = now;
   if (wasFrozen) return;
@@ -89,7 +86,6 @@ function endOverdue(): void {
   }
 }
 
-/** The worker does not end the attempt itself, so that it must be frozen. */
 async function endFrozen({ mark, group }: GuardedAttempt): Promise<void> {
   if (group !== undefined) signalGroup(group, 'SIGTERM');
   await signalMarked([mark], 'SIGTERM', group);

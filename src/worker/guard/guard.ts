@@ -1,6 +1,5 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import type { Writable } from 'node:stream';
 import { fileURLToPath } from 'node:url';
 import { withDeadline } from '../../core/deadline.ts';
 import { PACKAGE_ROOT } from '../../core/package-root.ts';
@@ -33,15 +32,15 @@ const CLOSE_MS = 2000;
 /** How long the guard's first word is waited for, in milliseconds: a worker without a guard still works. */
 const START_MS = 5000;
 
-/** Sees to it that commands end when this worker process dies or freezes. */
+/** Guarantees that commands end when this worker process dies or freezes. */
 export interface Guard {
   /** What every command's environment holds as ORC_WORKER. */
   workerId: string;
-  /** Resolves when no signal that reaches all processes around the worker ends the guard any more, or it cannot be started. */
+  /** Resolves when signals to all processes around the worker no longer end the guard, or when it cannot be started. */
   ready: Promise<unknown>;
-  /** Lets the guard remove a folder when the worker and its commands have ended. */
+  /** Has the guard remove a folder when the worker and its commands have ended. */
   removeAtEnd(folder: string): void;
-  /** To be called before the command is started, so that there is no moment in which nobody knows of it. */
+  /** To be called before the command is started, so that the guard knows of every command. */
   watch(run: RunAttempt, lease: Lease): GuardedCommand;
   /** Ends the guard, and whatever commands left running. Idempotent. */
   close(): Promise<void>;
@@ -65,62 +64,57 @@ interface Watched {
 /**
  * Starts the guard: one process beside this one, in a session of its own, told over a pipe which commands there are.
  *
- * When this process dies, the kernel closes the pipe; not before a command that is just being started has its
- * environment, because until then it holds the pipe open itself. The guard then kills the commands' process groups,
- * and whatever else has the worker's mark, see `run-processes.ts`. When this process is frozen, it cannot say that its
- * leases move on, and the guard ends its commands while nobody else may execute their runs yet. Leases are compared by
- * the machine's clock, so that a clock put forward ends runs in progress.
+ * When this process dies, the kernel closes the pipe, but not before a command that is just being started has its
+ * environment: until then it holds the pipe open itself. The guard then kills the commands' process groups and whatever
+ * else has the worker's mark, see `run-processes.ts`. When this process is frozen, it cannot extend its leases, and the
+ * guard ends its commands while no other worker executes their runs yet. Leases are compared by the machine's clock, so
+ * that a clock put forward ends runs in progress.
  *
- * A guard that ends is replaced. What is not covered is that both are killed at the same moment, which for a guard that
- * was replaced is as long as Node takes to start: until then it ends by any signal, as it knows of none yet.
+ * A guard that ends is replaced. Not covered is that both are killed at the same moment, or the new guard while Node
+ * starts.
  */
 export function startGuard(workerId: string, logger: Pick<Logger, 'warn'>): Guard {
   const watched = new Set<Watched>();
   const folders = new Set<string>();
   let ready: Promise<unknown> | undefined;
   let child: ChildProcess;
-  /** There is none when it could not be started, for want of file descriptors for instance. */
-  let pipe: Writable | null | undefined;
   let exited: Promise<unknown>;
   let restart: NodeJS.Timeout | undefined;
   let pauseMs = RESTART_MS;
-  let isClosing = false;
   let closing: Promise<void> | undefined;
 
-  const tell = (line: string) => {
+  const tell = (...words: unknown[]) => {
+    // There is no pipe when the guard could not be started, for want of file descriptors for instance.
+    const pipe = child.stdin;
     if (!pipe || pipe.destroyed) return;
-    pipe.write(`${line}\n`);
+    pipe.write(`${words.join(' ')}\n`);
     if (pipe.writableLength > MAX_UNREAD_BYTES) child.kill('SIGKILL');
   };
   const tellLease = (each: Watched) => {
     each.toldEndsAt = each.lease.endsAt;
-    tell(`lease ${each.id} ${each.toldEndsAt}`);
+    tell('lease', each.id, each.toldEndsAt);
   };
-  const tellGroup = ({ id, group }: Watched) => {
-    if (group !== undefined) tell(`group ${id} ${group}`);
-  };
-  const tellFolder = (folder: string) => tell(`folder ${encodeURIComponent(folder)}`);
+  const tellFolder = (folder: string) => tell('folder', encodeURIComponent(folder));
   const start = () => {
     const startedAt = Date.now();
-    child = spawn(process.execPath, [...NODE_FLAGS, SCRIPT, workerId], {
+    const started = spawn(process.execPath, [...NODE_FLAGS, SCRIPT, workerId], {
       cwd: '/',
       env: {},
       detached: true,
       stdio: ['pipe', 'pipe', 'ignore'],
     });
-    const its = child.stdin;
-    const started = firstWordOf(child);
-    ready ??= started;
-    pipe = its;
-    // The end of the pipe is the end of the guard, which is noticed otherwise.
-    pipe?.on('error', () => undefined);
+    child = started;
+    const firstWord = firstWordOf(child);
+    ready ??= firstWord;
+    // The guard's exit tells the same.
+    child.stdin?.on('error', () => undefined);
     exited = once(child, 'exit').then(
       ([code, signal]) => ({ code, signal }),
       (err: unknown) => ({ err }),
     );
     void exited.then((how) => {
-      its?.destroy();
-      if (isClosing) return;
+      started.stdin?.destroy();
+      if (closing !== undefined) return;
       logger.warn(how, 'the guard has ended and is started again');
       if (Date.now() - startedAt > STEADY_MS) pauseMs = RESTART_MS;
       restart = setTimeout(start, pauseMs);
@@ -129,13 +123,19 @@ export function startGuard(workerId: string, logger: Pick<Logger, 'warn'>): Guar
     for (const folder of folders) tellFolder(folder);
     for (const each of watched) {
       tellLease(each);
-      tellGroup(each);
+      if (each.group !== undefined) tell('group', each.id, each.group);
     }
   };
   start();
   const report = setInterval(() => {
     for (const each of watched) if (each.lease.endsAt !== each.toldEndsAt) tellLease(each);
   }, REPORT_MS);
+  const close = async () => {
+    clearInterval(report);
+    clearTimeout(restart);
+    child.stdin?.end();
+    await withDeadline(exited, CLOSE_MS).catch(() => child.unref());
+  };
 
   return {
     workerId,
@@ -151,21 +151,15 @@ export function startGuard(workerId: string, logger: Pick<Logger, 'warn'>): Guar
       return {
         leads: (group) => {
           each.group = group;
-          tellGroup(each);
+          tell('group', each.id, group);
         },
         end: () => {
-          if (watched.delete(each)) tell(`end ${each.id}`);
+          if (watched.delete(each)) tell('end', each.id);
         },
       };
     },
     close: () => {
-      isClosing = true;
-      closing ??= (async () => {
-        clearInterval(report);
-        clearTimeout(restart);
-        pipe?.end();
-        await withDeadline(exited, CLOSE_MS).catch(() => child.unref());
-      })();
+      closing ??= close();
       return closing;
     },
   };
