@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { constants } from 'node:os';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -128,7 +129,8 @@ test('a signal to all processes of the worker does not end the guard before the 
 });
 
 test('a guard that is ready withstands signals to all processes around it', async () => {
-  const guard = startGuard('worker-7', createLogger('silent', 'worker'));
+  // An id of its own: at its end a guard kills all processes with its worker's mark, other tests' included.
+  const guard = startGuard(randomUUID(), createLogger('silent', 'worker'));
   onTestFinished(() => guard.close());
   await guard.ready;
   const [pid = 0] = guardsOf(process.pid);
