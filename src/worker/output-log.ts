@@ -45,11 +45,11 @@ export class OutputLog {
   /** A first attempt finds nothing stored. */
   #isResumed: boolean;
   #pauseMs = FLUSH_MS;
-  #flushing: Promise<void> | undefined;
-  /** The part of it that ends when what was pending has been sent. */
+  /** Resolves when what is pending has been sent. */
   #sending: Promise<void> | undefined;
-  #hasUnsent = false;
-  /** Ends the pause before what is pending is stored. */
+  /** Resolves when what was sent is stored, or Redis has refused it. */
+  #storing: Promise<void> | undefined;
+  /** Ends the pause before what is pending is sent. */
   #hurry: () => void = () => undefined;
 
   /** @param ttlSeconds how long the log is kept after its last entry */
@@ -96,25 +96,22 @@ export class OutputLog {
       this.#pendingBytes += sizeOf(data.length);
     }
     this.#offset += data.length;
-    this.#hasUnsent = true;
     this.#dropSurplus();
-    this.#flushing ??= this.#flushSoon();
+    this.#sending ??= this.#sendSoon();
   }
 
   /** Resolves when everything written so far is on its way: it is stored before what follows on the same connection. */
   async send(): Promise<void> {
-    while (this.#hasUnsent) {
+    while (this.#sending !== undefined) {
       this.#hurry();
-      await (this.#sending ?? this.#flushing);
+      await this.#sending;
     }
   }
 
   /** Resolves when everything written so far is stored, or Redis has refused it. */
   async flush(): Promise<void> {
-    while (this.#flushing !== undefined) {
-      this.#hurry();
-      await this.#flushing;
-    }
+    await this.send();
+    await this.#storing;
   }
 
   /** Output comes faster than Redis takes it: beyond the head, only the latest is of interest. */
@@ -140,15 +137,7 @@ export class OutputLog {
     return Math.max(HEAD_BYTES - this.#headBytes, 0);
   }
 
-  async #flushSoon(): Promise<void> {
-    let sent = () => {};
-    this.#sending = new Promise((resolve) => {
-      sent = () => {
-        this.#sending = undefined;
-        this.#hasUnsent = this.#pending.length > 0;
-        resolve();
-      };
-    });
+  async #sendSoon(): Promise<void> {
     await new Promise<void>((resolve) => {
       const timer = setTimeout(resolve, this.#pauseMs);
       this.#hurry = () => {
@@ -156,34 +145,34 @@ export class OutputLog {
         resolve();
       };
     });
+    await this.#storing;
     const entries = this.#pending;
     const bytes = this.#pendingBytes;
     this.#pending = [];
     this.#pendingBytes = 0;
     this.#pauseMs = Math.max(FLUSH_MS, (bytes / FLUSH_BYTES_PER_SECOND) * 1000);
-    try {
-      await this.#resume();
-      const outdated = this.#outdated(bytes - this.#headRoom());
-      const appending = this.#store.append(this.#runId, entries, outdated, this.#ttlSeconds);
-      sent();
-      const positions = await appending;
-      for (const [index, { data }] of entries.entries()) this.#count(data.length, positions[index]);
-    } catch {
-      // The run itself matters more than its log; that Redis is away is reported elsewhere.
-      sent();
-    }
-    this.#flushing = this.#pending.length > 0 ? this.#flushSoon() : undefined;
+    // The run itself matters more than its log; that Redis is away is reported elsewhere.
+    const isResumed = await this.#resume().catch(() => false);
+    if (isResumed) this.#storing = this.#append(entries, bytes).catch(() => undefined);
+    this.#sending = this.#pending.length > 0 ? this.#sendSoon() : undefined;
+  }
+
+  async #append(entries: RunLogEntry[], bytes: number): Promise<void> {
+    const outdated = this.#outdated(bytes - this.#headRoom());
+    const positions = await this.#store.append(this.#runId, entries, outdated, this.#ttlSeconds);
+    for (const [index, { data }] of entries.entries()) this.#count(data.length, positions[index]);
   }
 
   /** Takes up the account of what earlier attempts have stored, on whichever worker. */
-  async #resume(): Promise<void> {
-    if (this.#isResumed) return;
+  async #resume(): Promise<boolean> {
+    if (this.#isResumed) return true;
     const stored = await this.#store.list(this.#runId);
     const last = new Map(stored.map(({ attempt, position }) => [attempt, position]));
     for (const { position, attempt, bytes } of stored) {
       this.#count(bytes, last.get(attempt) === position ? undefined : position);
     }
     this.#isResumed = true;
+    return true;
   }
 
   /** @param position of an entry that may be removed */
