@@ -1,11 +1,23 @@
 import { readFileSync } from 'node:fs';
 import { isAbsolute } from 'node:path';
 import { type Static, type TSchema, Type } from '@sinclair/typebox';
-import { Errors } from '@sinclair/typebox/errors';
+import { Value } from '@sinclair/typebox/value';
 import { MAX_TIMEOUT_MS } from './core/automation.ts';
 import { isLoopback } from './core/loopback.ts';
 import { PACKAGE_ROOT } from './core/package-root.ts';
 import { parseRedisUrl, RedisUrlError } from './core/redis-url.ts';
+
+const origin = (description: string) =>
+  Type.Optional(Type.String({ pattern: '^https?://[^/?#@\\s]+/?$', description }));
+
+const oneOf = <const T extends string[]>(
+  values: [...T],
+  options: { default: T[number]; description: string },
+) =>
+  Type.Union(
+    values.map((value) => Type.Literal<T[number]>(value)),
+    options,
+  );
 
 /** Every environment variable orc reads. The README's table is held against this schema by a test. */
 export const ConfigSchema = Type.Object({
@@ -15,19 +27,10 @@ export const ConfigSchema = Type.Object({
     description: 'Address the API listens on. `0.0.0.0` for all interfaces',
   }),
   PORT: Type.Integer({ default: 3000, minimum: 0, maximum: 65_535, description: 'Port the API listens on' }),
-  PUBLIC_URL: Type.Optional(
-    Type.String({
-      pattern: '^https?://[^/?#@\\s]+/?$',
-      description:
-        'Origin under which callers reach the API, for links and documents. Default: taken from the request',
-    }),
+  PUBLIC_URL: origin(
+    'Origin under which callers reach the API, for links and documents. Default: taken from the request',
   ),
-  FRONTEND_URL: Type.Optional(
-    Type.String({
-      pattern: '^https?://[^/?#@\\s]+/?$',
-      description: 'Origin of the web client, shown in the health report',
-    }),
-  ),
+  FRONTEND_URL: origin('Origin of the web client, shown in the health report'),
   REDIS_URL: Type.Optional(
     Type.String({
       description:
@@ -39,12 +42,10 @@ export const ConfigSchema = Type.Object({
     pattern: '^[A-Za-z0-9_-]{1,64}$',
     description: 'Separates installations that share a Redis; every key begins with it in braces',
   }),
-  LOG_LEVEL: Type.Union(
-    (['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'] as const).map((level) =>
-      Type.Literal(level),
-    ),
-    { default: 'info', description: '`trace`, `debug`, `info`, `warn`, `error`, `fatal` or `silent`' },
-  ),
+  LOG_LEVEL: oneOf(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'], {
+    default: 'info',
+    description: '`trace`, `debug`, `info`, `warn`, `error`, `fatal` or `silent`',
+  }),
   TRUST_PROXY: Type.Optional(
     Type.String({
       pattern: '^[0-9A-Fa-f.:/, ]+$',
@@ -118,14 +119,11 @@ export const ConfigSchema = Type.Object({
         'Port of the private listener of `orc api` or `orc worker`; with `orc local`, of the API, and one more of the worker. Default: there is none',
     }),
   ),
-  OPS_QUEUES: Type.Union(
-    (['off', 'read', 'write'] as const).map((choice) => Type.Literal(choice)),
-    {
-      default: 'off',
-      description:
-        '`off`, `read` or `write`: the queue with its payloads in a browser, at `/queues` of the private listener',
-    },
-  ),
+  OPS_QUEUES: oneOf(['off', 'read', 'write'], {
+    default: 'off',
+    description:
+      '`off`, `read` or `write`: the queue with its payloads in a browser, at `/queues` of the private listener',
+  }),
   OPS_TOKEN: Type.Optional(
     Type.String({
       minLength: 16,
@@ -140,10 +138,10 @@ export const ConfigSchema = Type.Object({
         'Where traces are sent by OTLP over HTTP, such as `http://127.0.0.1:4318`. Default: nowhere',
     }),
   ),
-  OTEL_EXPORTER_OTLP_PROTOCOL: Type.Union(
-    (['http/protobuf', 'http/json'] as const).map((protocol) => Type.Literal(protocol)),
-    { default: 'http/protobuf', description: '`http/protobuf` or `http/json`' },
-  ),
+  OTEL_EXPORTER_OTLP_PROTOCOL: oneOf(['http/protobuf', 'http/json'], {
+    default: 'http/protobuf',
+    description: '`http/protobuf` or `http/json`',
+  }),
   OTEL_EXPORTER_OTLP_HEADERS: Type.Optional(
     Type.String({
       pattern: '^\\s*[^\\s=,]+\\s*=',
@@ -165,10 +163,14 @@ export const ConfigSchema = Type.Object({
  */
 export const SECRET_VARIABLES = ['REDIS_URL', 'OPS_TOKEN', 'OTEL_EXPORTER_OTLP_HEADERS'] as const;
 
-export type Config = Readonly<Omit<Static<typeof ConfigSchema>, 'ORC_VERSION'> & { version: string }>;
+const properties: Record<string, TSchema> = ConfigSchema.properties;
+
+type Variables = Static<typeof ConfigSchema>;
+
+export type Config = Readonly<Omit<Variables, 'ORC_VERSION'> & { version: string }>;
 
 /** Decimal, as people write numbers into environments, and files with environments end their lines. */
-const NUMBER = /^\s*-?(\d+\.?\d*|\.\d+)\s*$/;
+const DECIMAL = /^\s*-?(\d+\.?\d*|\.\d+)\s*$/;
 
 /** The environment is wrong; the message lists every problem, and no value. */
 export class ConfigError extends Error {
@@ -183,28 +185,30 @@ export class ConfigError extends Error {
 export function readConfig(env: NodeJS.ProcessEnv = process.env): Config {
   const problems = new Map<string, string>();
   const values = valuesOf({ ...env, ...readSecretFiles(env, problems) });
-  for (const { path, schema } of Errors(ConfigSchema, values)) {
+  for (const { path, schema } of Value.Errors(ConfigSchema, values)) {
     problems.set(path.slice(1), expectationOf(schema));
   }
   const redisUrlProblem = problemOfRedisUrl(values.REDIS_URL);
   if (redisUrlProblem) problems.set('REDIS_URL', redisUrlProblem);
-  if (lacksOpsToken(values)) problems.set('OPS_TOKEN', 'is missing');
+  const { OPS_QUEUES, OPS_TOKEN, OPS_HOST } = values;
+  if (OPS_QUEUES !== 'off' && !OPS_TOKEN && !isLoopback(OPS_HOST)) problems.set('OPS_TOKEN', 'is missing');
   if (problems.size > 0) throw new ConfigError(describeProblems(problems));
   const { ORC_VERSION, ...config } = values;
   return Object.freeze({ ...config, version: ORC_VERSION ?? packageVersion() });
 }
 
-/** The environment's values, numbers as numbers, and defaults; of the right types only if there is nothing wrong with it. */
-function valuesOf(env: NodeJS.ProcessEnv): Static<typeof ConfigSchema> {
+/**
+ * The environment's values, numbers as numbers, and defaults; of the right types only if there is nothing wrong with it.
+ * A variable that is set to nothing, as compose files and CI systems do, counts as not set.
+ */
+function valuesOf(env: NodeJS.ProcessEnv): Variables {
   const values: Record<string, unknown> = {};
-  for (const [name, schema] of Object.entries<TSchema>(ConfigSchema.properties)) {
-    // A variable that is set to nothing, as compose files and CI systems do, counts as not set.
-    const text = env[name] || undefined;
-    const isNumber = schema['type'] === 'integer' || schema['type'] === 'number';
-    const value = isNumber && text !== undefined && NUMBER.test(text) ? Number(text) : text;
-    if (value !== undefined || 'default' in schema) values[name] = value ?? schema['default'];
+  for (const [name, { type }] of Object.entries(properties)) {
+    const text = env[name];
+    // Not by Value.Convert, for which "true" is 1, "0x10" is 0, and the integer "3000.5" is 3000.
+    if (text) values[name] = isNumber(type) && DECIMAL.test(text) ? Number(text) : text;
   }
-  return values as Static<typeof ConfigSchema>;
+  return Value.Default(ConfigSchema, values) as Variables;
 }
 
 /** What the files hold that the environment names; what is wrong with them is added to the problems. */
@@ -222,37 +226,32 @@ function readSecretFiles(env: NodeJS.ProcessEnv, problems: Map<string, string>):
         secrets[name] = readFileSync(path, 'utf8').replace(/[\r\n]+$/, '');
         if (secrets[name] === '') problems.set(variable, `names ${path}, which is empty`);
       } catch (error) {
-        problems.set(
-          variable,
-          `names ${path}, which cannot be read (${(error as NodeJS.ErrnoException).code})`,
-        );
+        const { code } = error as NodeJS.ErrnoException;
+        problems.set(variable, `names ${path}, which cannot be read (${code})`);
       }
     }
   }
   return secrets;
 }
 
+const isNumber = (type: unknown) => type === 'integer' || type === 'number';
+
 /** What a value has to be, where words can say it, and not only the description of its variable. */
 function expectationOf({ type, minimum, exclusiveMinimum, maximum }: TSchema): string {
-  if (type !== 'integer' && type !== 'number') return 'is not usable';
+  if (!isNumber(type)) return 'is not usable';
   const least = exclusiveMinimum === undefined ? `of at least ${minimum}` : `above ${exclusiveMinimum}`;
   const most = maximum === undefined ? '' : ` and at most ${maximum}`;
   return `must be ${type === 'integer' ? 'an integer' : 'a number'} ${least}${most}`;
 }
 
 function problemOfRedisUrl(url: string | undefined): string | undefined {
-  if (url === undefined) return undefined;
   try {
-    parseRedisUrl(url);
-    return undefined;
+    if (url !== undefined) parseRedisUrl(url);
   } catch (error) {
-    if (!(error instanceof RedisUrlError)) throw error;
-    return error.message;
+    if (error instanceof RedisUrlError) return error.message;
+    throw error;
   }
-}
-
-function lacksOpsToken({ OPS_QUEUES, OPS_HOST, OPS_TOKEN }: Static<typeof ConfigSchema>): boolean {
-  return OPS_QUEUES !== 'off' && OPS_TOKEN === undefined && !isLoopback(OPS_HOST);
+  return undefined;
 }
 
 /** Shorter values are words that stand in other texts, too. */
@@ -295,7 +294,6 @@ export function processEnvironment(): Readonly<NodeJS.ProcessEnv> {
 
 /** One line a variable: what is wrong with it, and what it is for. */
 function describeProblems(problems: ReadonlyMap<string, string>): string {
-  const properties: Record<string, { description?: string }> = ConfigSchema.properties;
   const lines = [...problems].map(
     ([name, problem]) => `  ${name} ${problem}: ${properties[name.replace(/_FILE$/, '')]?.description}.`,
   );
