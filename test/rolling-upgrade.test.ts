@@ -1,8 +1,6 @@
-import { execFile } from 'node:child_process';
-import { cp, mkdtemp, readFile, rm, symlink, writeFile } from 'node:fs/promises';
+import { cp, mkdtemp, readdir, readFile, rm, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { promisify } from 'node:util';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { postTrigger } from './support/http.ts';
 import { type OrcProcess, startApiProcess, startWorkerProcess } from './support/orc-process.ts';
@@ -12,8 +10,6 @@ import { command, createAutomation, openTestStore, script } from './support/stor
 
 const RUNS = 5;
 
-const run = promisify(execFile);
-
 const store = openTestStore();
 const folders: string[] = [];
 /** This version with another format of its jobs. */
@@ -22,37 +18,36 @@ let newer: string;
 let older: string;
 
 beforeAll(async () => {
-  newer = await buildChanged({ 'src/store/queue.ts': [['JOB_FORMAT = 1;', 'JOB_FORMAT = 2;']] });
-  older = await buildChanged({
-    'src/store/run-acceptance.ts': [['allOpenRuns: openRuns(),', 'allOpenRuns: this.#keys.latestRuns,']],
-    'src/store/accept-script.ts': [
-      ["'ZADD', allOpenRunsKey, 0, request.runId", "'ZADD', allOpenRunsKey, 'GT', now, request.slug"],
-    ],
-    'src/store/run-index.ts': [["if redis.call('ZREM', allOpenRuns, runId) == 1 then", 'if false then']],
-  });
-}, 60_000);
+  newer = await changedVersion(
+    ['format: 1,', 'format: 2,'],
+    ['(job.data.format ?? 1) > 1', '(job.data.format ?? 1) > 2'],
+  );
+  older = await changedVersion(
+    ['allOpenRuns: openRuns(),', 'allOpenRuns: this.#keys.latestRuns,'],
+    ["'ZADD', allOpenRunsKey, 0, request.runId", "'ZADD', allOpenRunsKey, 'GT', now, request.slug"],
+    ["if redis.call('ZREM', allOpenRuns, runId) == 1 then", 'if false then'],
+  );
+});
 
 afterAll(() => Promise.all(folders.map((folder) => rm(folder, { recursive: true, force: true }))));
 
-/** Builds a copy of this version with changes to its source. @returns the executable */
-async function buildChanged(changes: Record<string, [text: string, replacement: string][]>): Promise<string> {
+/** Copies what is built, with changes to its code, each in one place. @returns the executable */
+async function changedVersion(...changes: [text: string, replacement: string][]): Promise<string> {
   const folder = await mkdtemp(join(tmpdir(), 'orc-version-'));
   folders.push(folder);
-  for (const name of ['src', 'package.json', 'rolldown.config.ts', 'tsconfig.json']) {
-    await cp(join(ROOT, name), join(folder, name), { recursive: true });
-  }
+  await cp(join(ROOT, 'dist'), join(folder, 'dist'), { recursive: true });
+  await cp(join(ROOT, 'package.json'), join(folder, 'package.json'));
   await symlink(join(ROOT, 'node_modules'), join(folder, 'node_modules'));
-  for (const [name, replacements] of Object.entries(changes)) {
-    const file = join(folder, name);
-    let source = await readFile(file, 'utf8');
-    for (const [text, replacement] of replacements) {
-      expect(source).toContain(text);
-      source = source.replace(text, replacement);
-    }
-    await writeFile(file, source);
+  const names = await readdir(join(folder, 'dist'), { recursive: true });
+  const files = names.filter((name) => name.endsWith('.js')).map((name) => join(folder, 'dist', name));
+  for (const [text, replacement] of changes) {
+    const sources = await Promise.all(
+      files.map(async (file) => ({ file, code: await readFile(file, 'utf8') })),
+    );
+    const found = sources.filter(({ code }) => code.includes(text));
+    expect([text, found.length]).toEqual([text, 1]);
+    for (const { file, code } of found) await writeFile(file, code.replace(text, replacement));
   }
-  await run('npx', ['rolldown', '--config'], { cwd: folder });
-  await cp(join(ROOT, 'dist/site.json'), join(folder, 'dist/site.json'));
   return join(folder, 'dist/orc.js');
 }
 

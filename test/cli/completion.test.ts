@@ -17,6 +17,9 @@ beforeAll(async () => {
   writeFileSync(folder('bin/orc'), `#!/bin/sh\nexec '${process.execPath}' '${ORC}' "$@"\n`);
   chmodSync(folder('bin/orc'), 0o755);
   writeFileSync(folder('a file.yaml'), '');
+  for (const [name] of SHELLS) {
+    writeFileSync(folder(`completion.${name}`), (await runOrc(['completion', name])).stdout);
+  }
   for (const slug of ['deploy', 'nightly-report', 'nightly-backup']) await createAutomation(store, slug);
 });
 
@@ -43,7 +46,7 @@ function shell(command: string, args: string[], script: string, changes: NodeJS.
 }
 
 const BASH = `
-  source <(orc completion bash)
+  source ./completion.bash
   COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1))
   complete -p orc >/dev/null
   _orc orc "\${COMP_WORDS[COMP_CWORD]}" "\${COMP_WORDS[COMP_CWORD - 1]}"
@@ -52,14 +55,14 @@ const BASH = `
 /** Zsh's own part, which shows the offers in a terminal, is replaced by one that prints them. */
 const ZSH = `
   compdef() { :; }
-  source <(orc completion zsh)
+  source ./completion.zsh
   _describe() { local each; for each in "\${(@P)2}"; do echo "\${each%%:*}"; done; }
   _files() { print -l *; }
   words=("$@"); CURRENT=$#
   _orc`;
 
 const FISH = `
-  orc completion fish | source
+  source completion.fish
   for each in (complete --do-complete (string join ' ' -- (string escape -- $argv[2..-2]) $argv[-1]))
     echo (string split \\t -- $each)[1]
   end`;
