@@ -14,6 +14,8 @@ const store = openTestStore();
 const folders: string[] = [];
 /** This version with another format of its jobs. */
 let newer: string;
+/** This version, which looks sooner whether a newer worker has taken what it left. */
+let eager: string;
 /** This version with the index of the version before, which knew the runs of each automation, and not all runs. */
 let older: string;
 
@@ -22,6 +24,7 @@ beforeAll(async () => {
     ['format: 1,', 'format: 2,'],
     ['(job.data.format ?? 1) > 1', '(job.data.format ?? 1) > 2'],
   );
+  eager = await changedVersion(['NEWER_FORMAT_PAUSE_MS = 2e3;', 'NEWER_FORMAT_PAUSE_MS = 100;']);
   older = await changedVersion(
     ['allOpenRuns: openRuns(),', 'allOpenRuns: this.#keys.latestRuns,'],
     ["'ZADD', allOpenRunsKey, 0, request.runId", "'ZADD', allOpenRunsKey, 'GT', now, request.slug"],
@@ -67,7 +70,7 @@ test('a worker leaves the runs of a newer version to a newer worker, and execute
   const key = await createAutomation(store, 'upgraded', { action: script(''), onWorkerLoss: 'fail' });
   const laneKey = await createAutomation(store, 'in-a-lane', { action: script(''), concurrency: 1 });
   const oldApi = await startApiProcess(store.env);
-  const oldWorker = await startWorkerProcess(store.env);
+  const oldWorker = await startWorkerProcess(store.env, eager);
   const newApi = await startApiProcess(store.env, newer);
 
   const left: string[] = [];
