@@ -73,16 +73,12 @@ async function meet(url: string, error: RegExp): Promise<Printed> {
 }
 
 async function runCommands(env: NodeJS.ProcessEnv): Promise<Printed> {
-  const printed: Printed = [];
-  for (const args of [['doctor'], ['doctor', '--json'], ['automations', 'list'], ['status']]) {
-    const { stdout, stderr } = await runOrc(args, { env });
-    printed.push(...`${stdout}${stderr}`.split('\n'));
-  }
-  return printed;
+  const commands = [['doctor'], ['automations', 'list'], ['status']].map((args) => runOrc(args, { env }));
+  return (await Promise.all(commands)).flatMap(({ stdout, stderr }) => `${stdout}${stderr}`.split('\n'));
 }
 
 async function endOf(...processes: OrcProcess[]): Promise<Printed> {
-  for (const each of processes) await each.stop();
+  await Promise.all(processes.map((each) => each.stop()));
   return processes.flatMap(({ lines }) => lines);
 }
 
