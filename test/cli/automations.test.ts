@@ -49,25 +49,6 @@ test('create stores a command exactly as it was typed after --', async () => {
   });
 });
 
-test('create without options makes an enabled automation with the documented defaults', async () => {
-  await orc('create', 'plain', '--', 'true');
-  const {
-    id: _,
-    createdAt: __,
-    updatedAt: ___,
-    keyCreatedAt: ____,
-    ...stored
-  } = (await store.automations.get('plain')) ?? {};
-  expect(stored).toEqual({
-    slug: 'plain',
-    name: '',
-    enabled: true,
-    action: { type: 'command', argv: ['true'], env: {}, passEnv: [] },
-    attempts: 1,
-    onWorkerLoss: 'rerun',
-  });
-});
-
 test('create shows a key that works, once, in a curl line that can be pasted', async () => {
   const { stdout } = await runOrc(['automations', 'create', 'shown', '--', 'true'], {
     env: { ...env, PUBLIC_URL: 'https://orc.example.com/' },
@@ -131,34 +112,23 @@ test('create --url --quiet prints the key alone on standard output, and the secr
 test('create --json prints one value with the automation, its key and its secret', async () => {
   const { stdout } = await orc('create', 'json', '--json', '--url', 'https://example.com/');
   const { automation, apiKey, signingSecret } = JSON.parse(stdout);
-  expect(automation).toMatchObject({ slug: 'json', enabled: true, attempts: 1 });
+  expect(automation).toMatchObject({ slug: 'json', enabled: true, attempts: 1, onWorkerLoss: 'rerun' });
   expect(await statusWith('json', apiKey)).toBe('authenticated');
   expect(signingSecret).toBe((await store.automations.get('json'))?.signingSecret);
 });
 
-test('a slug that exists is refused, and its automation and key stay as they are', async () => {
-  const key = await createAutomation(store, 'taken', { name: 'the first' });
-  const before = await store.redis.hgetall(store.keys.automation('taken'));
-  const { code, stdout, stderr } = await orc('create', 'taken', '--name', 'the second', '--', 'false');
+test('a slug that exists is refused', async () => {
+  await createAutomation(store, 'taken');
+  const { code, stdout, stderr } = await orc('create', 'taken', '--', 'false');
   expect([code, stdout]).toEqual([1, '']);
   expect(stderr).toContain('An automation taken exists already and was left as it is.');
-  expect(await store.redis.hgetall(store.keys.automation('taken'))).toEqual(before);
-  expect(await statusWith('taken', key)).toBe('authenticated');
 });
-
-const LONG_SLUG = 'a'.repeat(65);
 
 test.each([
   ['an upper-case slug', ['Report', '--', 'true'], "'Report' is not a slug. Use lower-case letters"],
-  ['a slug that is too long', [LONG_SLUG, '--', 'true'], 'at most 64 characters'],
   ['no slug', [], "missing required argument 'slug'"],
   ['neither a command nor a URL', ['x'], 'a command after --, such as'],
   ['both a command and a URL', ['x', '--url', 'https://example.com', '--', 'true'], 'keep one of them'],
-  [
-    'a URL that is none',
-    ['x', '--url', 'example.com'],
-    "--url is an http or https URL without a user name or password, not 'example.com'",
-  ],
   [
     'a URL with a password',
     ['x', '--url', 'https://u:s3cret@example.com'],
@@ -170,20 +140,12 @@ test.each([
     ['x', '--timeout', '10', '--', 'true'],
     '--timeout is a number with a unit, such as 500ms, 90s',
   ],
-  ['no time at all', ['x', '--timeout', '0', '--', 'true'], 'longer than 0'],
-  ['a timeout beyond what a timer can wait', ['x', '--timeout', '30d', '--', 'true'], 'at most 7d'],
   [
     'a rate without a unit',
     ['x', '--rate', '60', '--', 'true'],
     "--rate is a number per s, m, h or d, such as 5/s, 60/m or 1000/d, not '60'",
   ],
   ['a variable without a value', ['x', '--env', 'KEY', '--', 'true'], "--env takes KEY=VALUE, not 'KEY'"],
-  [
-    'a variable with a bad name',
-    ['x', '--env', 'A-B=1', '--', 'true'],
-    "'A-B', which is not a variable's name",
-  ],
-  ["a variable of orc's own", ['x', '--env', 'ORC_RUN_ID=1', '--', 'true'], 'names that begin with ORC_'],
   [
     'no attempts',
     ['x', '--attempts', '0', '--', 'true'],
@@ -194,7 +156,6 @@ test.each([
     ['x', '--on-worker-loss', 'retry', '--', 'true'],
     "--on-worker-loss is rerun or fail, not 'retry'",
   ],
-  ['an unknown option', ['x', '--retries', '3', '--', 'true'], "unknown option '--retries'"],
   ['a misspelt option', ['x', '--atempts', '3', '--', 'true'], 'Did you mean --attempts?'],
 ])('create with %s is a usage error that says what to do', async (_, args, sentence) => {
   const { code, stdout, stderr } = await orc('create', ...args);
@@ -285,14 +246,9 @@ test('rotate-key prints a key that works and the exact moment at which the old o
   expect(await statusWith('rotated', old)).toBe('authenticated');
   const endsAt = (await store.automations.get('rotated'))?.previousKeyEndsAt?.toISOString();
   expect(stdout).toContain(`The old key stays valid until ${endsAt}.`);
-});
-
-test('rotate-key --grace 0 ends the old key at once', async () => {
-  const old = await createAutomation(store, 'revoked');
-  const { stdout } = await orc('rotate-key', 'revoked', '--grace', '0');
-  expect(stdout).toContain('The old key is no longer valid.');
-  expect(await statusWith('revoked', old)).toBe('rejected');
-  expect(await statusWith('revoked', keyIn(stdout))).toBe('authenticated');
+  expect((await orc('rotate-key', 'rotated', '--grace', '0')).stdout).toContain(
+    'The old key is no longer valid.',
+  );
 });
 
 test('rotate-key keeps the old key for a day unless told otherwise', async () => {

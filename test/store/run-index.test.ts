@@ -1,0 +1,132 @@
+import { beforeEach, describe, expect, test } from 'vitest';
+import { acceptedAtOf, newRunId } from '../../src/store/run-id.ts';
+import type { IndexPart } from '../../src/store/run-index.ts';
+import { emptyStore } from '../support/runs.ts';
+import { openTestStore } from '../support/store.ts';
+
+const store = openTestStore();
+const { index, keys, redis } = store;
+const BOTH: IndexPart[] = ['open', 'ended'];
+
+beforeEach(() => emptyStore(store));
+
+/** Enters runs in these sorted sets, and returns their ids, the newest first. */
+async function enter(count: number, ...sets: string[]): Promise<string[]> {
+  const ids = Array.from({ length: count }, newRunId);
+  for (const set of sets) await redis.zadd(set, ...ids.flatMap((id) => [0, id]));
+  return ids.reverse();
+}
+
+/** Ends runs as a worker does. */
+async function end(ids: string[], slug = 'a'): Promise<void> {
+  for (const id of ids) await index.end(slug, id);
+}
+
+async function pagesOf(slug: string | undefined, parts: IndexPart[], wanted: number): Promise<string[][]> {
+  const pages: string[][] = [];
+  for await (const page of index.newestFirst(slug, parts, wanted)) pages.push(page);
+  return pages;
+}
+
+const members = (set: string) => redis.zrange(set, 0, '-1', 'REV');
+
+describe('newestFirst', () => {
+  test.each<[string | undefined, IndexPart[]]>([
+    [undefined, BOTH],
+    ['a', BOTH],
+    ['a', ['open']],
+    ['a', ['ended']],
+  ])('yields each run of %s in %j once, the newest first, in pages that grow', async (slug, parts) => {
+    const ids = await enter(400, keys.openRuns('a'), keys.openRuns());
+    await enter(60, keys.openRuns('b'));
+    const ended = ids.filter((_, position) => position % 3 === 0 || position > 300);
+    await end(ended);
+    const pages = await pagesOf(slug, parts, 10);
+    const isWanted = (id: string) => parts.includes(ended.includes(id) ? 'ended' : 'open');
+    expect(pages.flat()).toEqual(ids.filter(isWanted));
+    expect(pages[0]?.length).toBeGreaterThanOrEqual(10);
+    expect(pages.length).toBeLessThan(10);
+  });
+
+  test('yields nothing, and no empty page, where there are no runs', async () => {
+    expect(await pagesOf(undefined, BOTH, 10)).toEqual([]);
+  });
+
+  test.each([10, 20])('yields all of %i runs, of which the first page holds 10', async (count) => {
+    const ids = await enter(count, keys.openRuns());
+    expect((await pagesOf(undefined, ['open'], 10)).flat()).toEqual(ids);
+  });
+
+  test('yields a run that ends between two pages, before or after its place, exactly once', async () => {
+    const ids = await enter(300, keys.openRuns('a'), keys.openRuns());
+    const found: string[] = [];
+    for await (const page of index.newestFirst(undefined, BOTH, 20)) {
+      found.push(...page);
+      // Of those that were read already, and of those that are still to come.
+      await end([...found.slice(-5), ...ids.slice(found.length, found.length + 30)]);
+    }
+    expect(found).toEqual(ids);
+    expect((await members(keys.endedRuns())).length).toBeGreaterThan(100);
+  });
+
+  test('yields every run once while runs end all the time', async () => {
+    const ids = await enter(500, keys.openRuns('a'), keys.openRuns());
+    const ending = end(ids.toSorted());
+    let isEnding = true;
+    void ending.finally(() => {
+      isEnding = false;
+    });
+    do {
+      expect((await pagesOf(undefined, BOTH, 7)).flat()).toEqual(ids);
+    } while (isEnding);
+    await ending;
+  });
+});
+
+describe('adopt', () => {
+  /** What a process of the version before does when it accepts runs. */
+  async function acceptAsBefore(slug: string, count: number, acceptedAt?: number): Promise<string[]> {
+    const ids = await enter(count, keys.openRuns(slug));
+    await redis.zadd(keys.latestRuns, acceptedAt ?? acceptedAtOf(ids[0] ?? '').getTime(), slug);
+    return ids;
+  }
+
+  test('lists open and ended runs of every automation that is noted, more than are adopted together', async () => {
+    const many = await acceptAsBefore('a', 2100);
+    const few = await acceptAsBefore('b', 3);
+    await redis.zrem(keys.openRuns('a'), ...many.slice(0, 50));
+    await redis.zadd(keys.endedRuns('a'), ...many.slice(0, 50).flatMap((id) => [0, id]));
+    await index.adopt();
+    expect(await members(keys.openRuns())).toEqual([...few, ...many.slice(50)]);
+    expect(await members(keys.endedRuns())).toEqual(many.slice(0, 50));
+    await index.adopt();
+    expect(await redis.zcard(keys.openRuns())).toBe(2053);
+  });
+
+  test('forgets a note once no other run can be accepted in its millisecond', async () => {
+    await acceptAsBefore('old', 1, Date.now() - 5000);
+    await acceptAsBefore('new', 1, Date.now());
+    await index.adopt();
+    expect(await members(keys.latestRuns)).toEqual(['new']);
+  });
+
+  test('adopts what an automation accepts after its note was forgotten', async () => {
+    const first = await acceptAsBefore('a', 1, Date.now() - 5000);
+    await index.adopt();
+    const second = await acceptAsBefore('a', 1);
+    expect((await pagesOf(undefined, BOTH, 10)).flat()).toEqual([...second, ...first]);
+  });
+
+  test('leaves runs alone whose automation is not noted', async () => {
+    await enter(3, keys.openRuns('a'));
+    await index.adopt();
+    expect(await members(keys.openRuns())).toEqual([]);
+  });
+
+  test('lists a run once that ends while it is adopted', async () => {
+    const ids = await acceptAsBefore('a', 1500);
+    await Promise.all([index.adopt(), end(ids)]);
+    const [open, ended] = await Promise.all([members(keys.openRuns()), members(keys.endedRuns())]);
+    expect([open, ended]).toEqual([[], ids]);
+  });
+});
