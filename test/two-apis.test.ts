@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { beforeAll, expect, onTestFinished, test } from 'vitest';
+import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
 import { postTrigger } from './support/http.ts';
 import { startApiProcess } from './support/orc-process.ts';
 import { openPrivateRedis } from './support/private-redis.ts';
@@ -8,18 +8,28 @@ import { connectStore, createAutomation, newPrefix } from './support/store.ts';
 /** What is exact must be exact over two API processes, which share nothing but Redis. */
 const redis = await openPrivateRedis();
 
-beforeAll(() => redis.start());
+type Two = Awaited<ReturnType<typeof startTwo>>;
+
+/** For tests with automations of their own. */
+let two: Two;
+
+beforeAll(async () => {
+  await redis.start();
+  two = await startTwo();
+});
+
+afterAll(() => two.close());
 
 async function startTwo(env: NodeJS.ProcessEnv = {}) {
   const prefix = newPrefix();
   const own = { REDIS_URL: redis.url, REDIS_PREFIX: prefix, ...env };
   const store = connectStore(redis.url, 'patient', prefix);
   const apis = await Promise.all([startApiProcess(own), startApiProcess(own)]);
-  onTestFinished(async () => {
+  const close = async () => {
     redis.thaw();
     await Promise.all(apis.map((api) => api.stop()));
     await store.close();
-  });
+  };
   const origins = apis.map(({ url }) => url);
   /** Sends so many requests at once, to both in turns; counts the statuses. */
   const triggerAll = async (slug: string, key: string, count: number, headers: Record<string, string> = {}) =>
@@ -28,7 +38,7 @@ async function startTwo(env: NodeJS.ProcessEnv = {}) {
         postTrigger(origins[index % 2] ?? '', slug, key, '{}', { headers }),
       ),
     );
-  return { store, origins, triggerAll };
+  return { store, triggerAll, close };
 }
 
 function countStatuses(answers: { status: number }[]): Record<number, number> {
@@ -38,24 +48,25 @@ function countStatuses(answers: { status: number }[]): Record<number, number> {
 }
 
 test('200 requests at once with one idempotency key make one run', async () => {
-  const { store, triggerAll } = await startTwo();
+  const { store, triggerAll } = two;
   const key = await createAutomation(store, 'idempotent');
   const answers = await triggerAll('idempotent', key, 200, { 'idempotency-key': 'one' });
   expect(countStatuses(answers)).toEqual({ 202: 200 });
   expect(new Set(answers.map(({ body }) => body['runId'])).size).toBe(1);
   expect(answers.filter(({ headers }) => !headers.has('idempotency-replayed'))).toHaveLength(1);
-  expect(await store.runs.list({ limit: 10 })).toHaveLength(1);
+  expect(await store.runs.list({ automation: 'idempotent', limit: 10 })).toHaveLength(1);
 });
 
 test('a rate is not exceeded by one run', async () => {
-  const { store, triggerAll } = await startTwo();
+  const { store, triggerAll } = two;
   const key = await createAutomation(store, 'limited', { rate: { limit: 17, windowMs: 600_000 } });
   expect(countStatuses(await triggerAll('limited', key, 100))).toEqual({ 202: 17, 429: 83 });
-  expect(await store.runs.list({ limit: 100 })).toHaveLength(17);
+  expect(await store.runs.list({ automation: 'limited', limit: 100 })).toHaveLength(17);
 });
 
 test('MAX_QUEUED_RUNS is not exceeded by one run', async () => {
-  const { store, triggerAll } = await startTwo({ MAX_QUEUED_RUNS: '23' });
+  const { store, triggerAll, close } = await startTwo({ MAX_QUEUED_RUNS: '23' });
+  onTestFinished(close);
   const [plain, limited] = [
     await createAutomation(store, 'plain'),
     await createAutomation(store, 'limited', { concurrency: 1 }),
@@ -66,18 +77,18 @@ test('MAX_QUEUED_RUNS is not exceeded by one run', async () => {
 });
 
 test('a key that was revoked is refused on its next request, by every process that has known it', async () => {
-  const { store, triggerAll } = await startTwo();
+  const { store, triggerAll } = two;
   const key = await createAutomation(store, 'revoked');
   expect(countStatuses(await triggerAll('revoked', key, 10))).toEqual({ 202: 10 });
   await store.automations.rotateKey('revoked', 0);
   expect(countStatuses(await triggerAll('revoked', key, 10))).toEqual({ 401: 10 });
-  expect(await store.runs.list({ limit: 100 })).toHaveLength(10);
+  expect(await store.runs.list({ automation: 'revoked', limit: 100 })).toHaveLength(10);
 });
 
 test('what a frozen Redis executes after its callers were answered 503 enqueues nothing', {
   timeout: 60_000,
 }, async () => {
-  const { store, triggerAll } = await startTwo();
+  const { store, triggerAll } = two;
   const keys = {
     plain: await createAutomation(store, 'plain'),
     'in-a-lane': await createAutomation(store, 'in-a-lane', { concurrency: 1 }),

@@ -249,6 +249,7 @@ test('rotate-key prints a key that works and the exact moment at which the old o
   expect((await orc('rotate-key', 'rotated', '--grace', '0')).stdout).toContain(
     'The old key is no longer valid.',
   );
+  expect(await statusWith('rotated', old)).toBe('rejected');
 });
 
 test('rotate-key keeps the old key for a day unless told otherwise', async () => {

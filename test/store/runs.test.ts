@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { beforeEach, describe, expect, test } from 'vitest';
 import { RUN_STATUSES, type RunStatus } from '../../src/core/run.ts';
 import type { TriggeredAutomation } from '../../src/store/automations.ts';
-import { acceptedAtOf, newRunId } from '../../src/store/run-id.ts';
+import { newRunId } from '../../src/store/run-id.ts';
 import {
   acceptRun,
   acceptWithId,
@@ -123,37 +123,6 @@ describe('list', () => {
     expect(await listedIds({ automation: 'rare', limit: 1 })).toEqual([old]);
     expect(await listedIds({ automation: 'frequent', limit: 1000 })).toHaveLength(450);
     expect(await listedIds({ automation: 'unknown', limit: 1 })).toEqual([]);
-  });
-
-  test('has the newest of all automations, however many have runs', async () => {
-    const automations = await Promise.all(
-      Array.from({ length: 30 }, (_, index) => createTriggered(store, `one-of-many-${index}`)),
-    );
-    const ids: string[] = [];
-    // The first ones get a run in each turn, the last ones in the first turn only.
-    for (let turn = 0; turn < 5; turn += 1) {
-      for (const automation of automations.slice(0, 30 - turn * 6))
-        ids.push(await acceptRun(store, automation));
-    }
-    ids.reverse();
-    for (const limit of [1, 5, 6, 7, 29, 30, 31, 60, ids.length, 1000]) {
-      expect(await listedIds({ limit })).toEqual(ids.slice(0, limit));
-      expect(await listedIds({ limit, status: 'queued' })).toEqual(ids.slice(0, limit));
-    }
-    expect(await listedIds({ limit: 7, status: 'failed' })).toEqual([]);
-  });
-
-  test('has the runs that a process of the version before has accepted, as soon as they are asked for', async () => {
-    const [first, second] = [await createTriggered(store, 'first'), await createTriggered(store, 'second')];
-    const ids = [await acceptRun(store, first), await acceptRun(store, second)];
-    // That version knows the index of each automation, and notes when it accepted the latest run.
-    const { keys, redis } = store;
-    await redis.del(keys.openRuns());
-    for (const [index, id] of ids.entries()) {
-      await redis.zadd(keys.latestRuns, acceptedAtOf(id).getTime(), ['first', 'second'][index] ?? '');
-    }
-    expect(await listedIds({ limit: 10 })).toEqual(ids.toReversed());
-    expect(await listedIds({ limit: 1 })).toEqual(ids.slice(1));
   });
 
   test('has only the runs with one status when asked', async () => {
