@@ -236,22 +236,6 @@ test('logs --follow of a run that has ended prints it and ends', async () => {
   expect([code, stdout]).toEqual([0, 'hello\n']);
 });
 
-test('nothing that is printed into a pipe has escape codes', async () => {
-  const runId = await executed('plain-text', { action: command('true') });
-  const printed = await Promise.all([
-    orc('list'),
-    orc('show', runId),
-    orc('logs', runId),
-    runOrc(['automations', 'list'], { env: store.env }),
-    runOrc(['automations', 'show', 'plain-text'], { env: store.env }),
-    runOrc(['automations', 'create', 'another', '--', 'true'], { env: store.env }),
-  ]);
-  for (const { code, stdout, stderr } of printed) {
-    expect(code).toBe(0);
-    expect(stdout + stderr).not.toContain('\u001b');
-  }
-});
-
 test('show lists the attempts of a run that needed several', async () => {
   const action = command('sh', '-c', 'test "$ORC_ATTEMPT" = 2');
   const runId = await executed('twice', { attempts: 2, action });

@@ -47,8 +47,6 @@ export const deliver: Part = {
     const redis = { host: new URL(redisUrl).hostname, port: Number(new URL(redisUrl).port) };
     const toUrl = await takeTurns(context, 'runs/s', {
       'bare BullMQ, same request': () => bareRate(stage, { ...bare, redis, queue: BARE_QUEUE, url }),
-      'bare BullMQ, recorded': () =>
-        bareRate(stage, { ...bare, redis, queue: BARE_QUEUE, url, isRecorded: true }),
       'bare BullMQ, empty': () => bareRate(stage, { ...bare, redis, queue: BARE_QUEUE }),
       orc: () => orcRate(stage, { type: 'http', url }, deliveries),
     });
