@@ -58,8 +58,10 @@ beforeAll(async () => {
   const oldKey = await createAutomation(store, 'canary', { action });
   const rotated = await runOrc(['automations', 'rotate-key', 'canary', '--grace', '1m', '--quiet'], { env });
   const key = rotated.stdout.trim();
+  const laneKey = await createAutomation(store, 'in-a-lane', { action: script(''), concurrency: 1 });
+  expect((await postTrigger(api.url, 'in-a-lane', laneKey, BODY)).status).toBe(202);
   const wrongKey = mintApiKey();
-  keys = [oldKey, key, wrongKey];
+  keys = [oldKey, key, laneKey, wrongKey];
 
   const { status, body } = await postTrigger(api.url, 'canary', key, BODY);
   expect(status).toBe(202);

@@ -226,17 +226,6 @@ test('of several that start at once in one folder exactly one runs, and the othe
   }
 });
 
-test('after kill -9 it starts again, even if a process has got the same id since', async () => {
-  const cwd = makeDirectory('killed');
-  const killed = await start(cwd);
-  await killed.stop('SIGKILL');
-  // What the version before went by.
-  const state = { pid: process.pid, redisUrl: '/none.sock', apiUrl: 'http://127.0.0.1:1' };
-  writeFileSync(join(cwd, '.orc', 'local.json'), JSON.stringify(state));
-  const local = await start(cwd);
-  expect(await local.stop('SIGINT')).toBe(0);
-});
-
 test('one that is suspended still has the folder, and the others say what may be the matter', async () => {
   const cwd = makeDirectory('suspended');
   const local = await start(cwd);
