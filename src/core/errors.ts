@@ -3,13 +3,13 @@ export interface ErrorDefinition {
   statusCode: number;
   /** What is wrong, in one or two sentences. */
   message: string;
-  /** What resolves it, naming the resource that does. */
+  /** What resolves it, and which resource does. */
   hint: string;
   /** Value of the `Retry-After` header, in seconds. */
   retryAfterSeconds?: number;
 }
 
-/** Every error of the service, by the identifier that stands in its `error` field. A test follows the links. */
+/** Every error of the service by its identifier, the value of `error`. A test follows the links. */
 export const ERRORS = {
   missing_api_key: {
     statusCode: 401,
@@ -19,11 +19,11 @@ export const ERRORS = {
   invalid_api_key: {
     statusCode: 401,
     message: 'The API key does not match this automation.',
-    hint: 'Check the slug and the key, which belong together; an operator issues a new key with `orc automations rotate-key <slug>`. See /docs#authentication.',
+    hint: 'Check the slug and the key; an operator issues a new key with `orc automations rotate-key <slug>`. See /docs#authentication.',
   },
   automation_disabled: {
     statusCode: 403,
-    message: 'The automation is disabled, so that it was not run.',
+    message: 'The automation is disabled; no run was started.',
     hint: 'An operator enables it in the automations screen or with `orc automations enable <slug>`.',
   },
   invalid_json: {
@@ -33,48 +33,48 @@ export const ERRORS = {
   },
   invalid_payload: {
     statusCode: 400,
-    message: 'The request body is JSON, but not an object.',
+    message: 'The request body is not a JSON object.',
     hint: 'Wrap the value in an object, such as {"value": …}, or send no body at all; see /docs#payload.',
   },
   invalid_idempotency_key: {
     statusCode: 400,
-    message: 'The Idempotency-Key header is not usable.',
+    message: 'The Idempotency-Key header is invalid.',
     hint: 'Send 1 to 255 printable ASCII characters, such as a UUID, or leave the header out; see /docs#repeat-safely.',
   },
   bad_request: {
     statusCode: 400,
-    message: 'The request is not valid HTTP/1.1, or its target is not a valid URL.',
-    hint: 'Check the URL, the headers and the length of the body; the usual reasons are listed at /docs/errors#bad_request.',
+    message: 'The request is not valid HTTP/1.1, or its URL is invalid.',
+    hint: 'Check the URL, the headers and the length of the body; /docs/errors#bad_request lists the usual reasons.',
   },
   not_found: {
     statusCode: 404,
     message: 'There is nothing at this path.',
-    hint: 'The public paths are listed in /llms.txt and described in /openapi.json.',
+    hint: 'See /llms.txt for the public paths and /openapi.json for the endpoints.',
   },
   method_not_allowed: {
     statusCode: 405,
-    message: 'This path does not answer that method.',
-    hint: 'The Allow response header lists the methods it answers; both endpoints are described in /openapi.json.',
+    message: 'This path does not support that method.',
+    hint: 'The Allow response header lists the supported methods; /openapi.json describes both endpoints.',
   },
   not_acceptable: {
     statusCode: 406,
-    message: 'This page is not available in a form that the Accept header allows.',
+    message: 'This page is not available in a format that the Accept header allows.',
     hint: 'Accept text/html or text/markdown, or leave the Accept header out; see /docs#formats.',
   },
   request_timeout: {
     statusCode: 408,
-    message: 'The request did not arrive completely in time.',
-    hint: 'Send the headers and the body without pauses; nothing was accepted, so that sending it again is safe. See /docs#limits.',
+    message: 'The request did not arrive in time; nothing was accepted.',
+    hint: 'Send the request again, headers and body without pauses; see /docs#limits.',
   },
   payload_too_large: {
     statusCode: 413,
-    message: 'The request body is larger than this service accepts.',
-    hint: 'Send less, or a link to the data; the limit is the maximum stated at the request body in /openapi.json.',
+    message: 'The request body is too large.',
+    hint: 'Send less data, or a link to it; /openapi.json states the limit at the request body.',
   },
   uri_too_long: {
     statusCode: 414,
-    message: 'The request target is longer than this service accepts.',
-    hint: 'Put data into the JSON body instead of the URL; see /docs#limits.',
+    message: 'The URL is too long.',
+    hint: 'Send data in the JSON body, not in the URL; see /docs#limits.',
   },
   unsupported_media_type: {
     statusCode: 415,
@@ -83,55 +83,55 @@ export const ERRORS = {
   },
   unsupported_content_encoding: {
     statusCode: 415,
-    message: 'The request body is compressed or encoded, which this service does not accept.',
-    hint: 'Send the JSON as it is, without a content-encoding header; see /docs#payload.',
+    message: 'The request body has a content-encoding, which this service does not support.',
+    hint: 'Send plain JSON without a content-encoding header; see /docs#payload.',
   },
   expectation_failed: {
     statusCode: 417,
-    message: 'The Expect header asks for something this service does not do.',
+    message: 'The Expect header asks for something this service does not support.',
     hint: 'Leave the Expect header out, or send Expect: 100-continue; see /docs/errors#expectation_failed.',
   },
   idempotency_key_reused: {
     statusCode: 422,
     message: 'The Idempotency-Key was used before with another request body.',
-    hint: 'Repeat a request with exactly the same body, or choose a new Idempotency-Key for a new run; see /docs#repeat-safely.',
+    hint: 'Repeat the request with the same body, or use a new Idempotency-Key for a new run; see /docs#repeat-safely.',
   },
   too_many_failures: {
     statusCode: 429,
-    message: 'Too many requests from this address carried no valid API key.',
-    hint: 'Wait as long as the Retry-After response header says and check the slug and the key; a valid key is accepted all the time. See /docs#authentication.',
+    message: 'Too many requests from this address had no valid API key.',
+    hint: 'Check the slug and the key: a request with a valid key is still accepted. Or wait as long as the Retry-After response header says. See /docs#authentication.',
     retryAfterSeconds: 60,
   },
   rate_limited: {
     statusCode: 429,
-    message: 'This automation has accepted as many runs as its rate limit allows.',
+    message: 'The rate limit of this automation is reached.',
     hint: 'Wait as long as the Retry-After response header says; an operator sets the limit with the --rate option of `orc automations create`. See /docs#limits.',
     retryAfterSeconds: 1,
   },
   headers_too_large: {
     statusCode: 431,
-    message: 'The request headers are larger than this service accepts.',
+    message: 'The request headers are too large.',
     hint: 'Send fewer or shorter headers; only x-api-key and content-type are needed. See /docs#limits.',
   },
   internal_error: {
     statusCode: 500,
     message: 'The service failed to handle the request.',
-    hint: 'Try again; if it persists, give the x-request-id response header to an operator, who finds the cause in the log. See /docs/errors#internal_error.',
+    hint: 'Try again. If it persists, give the x-request-id response header to an operator, who finds the cause in the log. See /docs/errors#internal_error.',
   },
   unsupported_transfer_encoding: {
     statusCode: 501,
-    message: 'The request body has a transfer coding other than chunked.',
-    hint: 'Send the body with a content-length, or in chunks that are not compressed; see /docs/errors#unsupported_transfer_encoding.',
+    message: 'The request body has a transfer-encoding other than chunked.',
+    hint: 'Send a content-length, or plain chunks; see /docs/errors#unsupported_transfer_encoding.',
   },
   queue_unavailable: {
     statusCode: 503,
-    message: 'The queue is not available, so that nothing was accepted.',
+    message: 'The queue is not available; no run was accepted.',
     hint: 'Try again after the seconds in the Retry-After response header; /orc/health says when the queue is back.',
     retryAfterSeconds: 2,
   },
   queue_full: {
     statusCode: 503,
-    message: 'As many runs are waiting as this service holds; this one was not accepted.',
+    message: 'The queue is full; no run was accepted.',
     hint: 'Try again after the seconds in the Retry-After response header; an operator adds workers or raises MAX_QUEUED_RUNS. See /docs#limits.',
     retryAfterSeconds: 5,
   },
@@ -152,18 +152,15 @@ export function errorBody(id: ErrorId, message: string = ERRORS[id].message): Er
   return { statusCode, error: id, message, hint };
 }
 
-/**
- * Message of a `queue_unavailable` that came too late to be sure: the run was on its way to Redis when the time for
- * accepting it was over.
- */
+/** Message of a `queue_unavailable` when the run was sent to Redis and Redis did not confirm it in time. */
 export const UNCONFIRMED_MESSAGE =
-  'The queue did not confirm the run in time; the run may have been accepted, or not.';
+  'The queue did not confirm the run in time; the run may have been accepted.';
 
 export interface ApiErrorOptions {
-  /** Replaces the catalogue's message where the situation knows better. */
+  /** Replaces the catalogue's message. */
   message?: string;
   cause?: unknown;
-  /** Replaces the catalogue's value of the `Retry-After` header. */
+  /** Replaces the catalogue's `Retry-After`. */
   retryAfterSeconds?: number;
   /** Further response headers. */
   headers?: Record<string, string>;
@@ -173,7 +170,7 @@ export interface ApiErrorOptions {
 export class ApiError extends Error {
   override name = 'ApiError';
   readonly id: ErrorId;
-  /** Value of the `Retry-After` header, where the answer carries one. */
+  /** Value of the `Retry-After` header, in seconds. */
   readonly retryAfterSeconds: number | undefined;
   readonly headers: Record<string, string>;
 

@@ -4,15 +4,15 @@ import { BASE_URL, type Page } from './page.ts';
 export function llmsTxt(pages: readonly Page[]): string {
   return `# orc
 
-> orc starts pre-configured automations over HTTP. You POST a JSON object to an automation's slug with that automation's API key, and get the identifier of a run that executes asynchronously. Access is by invitation: slugs and keys come from a person in the workspace, and there is no endpoint that creates, lists or shows them.
+> orc starts pre-configured automations over HTTP. You POST a JSON object to an automation's slug with that automation's API key, and get the identifier of a run that executes asynchronously. Access is by invitation: a person in the workspace gives you slugs and keys. No endpoint creates, lists or shows them.
 
 The public HTTP API is exactly two endpoints:
 
 - \`POST ${BASE_URL}/orc/api/automation-triggers/{slug}\` with the header \`x-api-key\` starts a run. The body is an optional JSON object with \`content-type: application/json\`. Success is \`202\` with \`{"runId": "run_…", "status": "queued"}\`.
-- To retry safely, and to wait for the run: send a header \`Idempotency-Key\` with a fresh UUID, and repeat the same request with the same key. It makes no second run; the answer's \`status\` is the run's current one: \`queued\`, \`running\` or \`retrying\`, and in the end \`succeeded\`, \`failed\`, \`timed_out\` or \`cancelled\`.
+- To retry safely and to wait for the run, send an \`Idempotency-Key\` header with a new UUID, and repeat the same request with the same key. It starts no second run. The \`status\` in the answer is the current one: \`queued\`, \`running\` or \`retrying\`, and finally \`succeeded\`, \`failed\`, \`timed_out\` or \`cancelled\`.
 - \`GET ${BASE_URL}/orc/health\` needs no key. \`200\` with \`"status": "ok"\` means that runs are accepted and executed; \`503\` means that nothing can be accepted.
 
-Every error is JSON with \`statusCode\`, \`message\`, \`error\` (an identifier) and \`hint\` (what to do next). On \`429\` and \`503\`, wait as many seconds as \`Retry-After\` says.
+Every error is JSON with \`statusCode\`, \`message\`, \`error\` (an identifier) and \`hint\` (what to do next). After \`429\` and \`503\`, wait for \`Retry-After\` seconds.
 
 ## Documentation
 
@@ -24,11 +24,11 @@ ${pages.map(({ title, twin, description }) => `- [${title}](${BASE_URL}${twin}):
 
 ## Optional
 
-- [Everything in one file](${BASE_URL}/llms-full.txt): all of the pages above, for a single fetch
+- [Everything in one file](${BASE_URL}/llms-full.txt): all pages above in a single request
 `;
 }
 
-/** `/llms-full.txt`: every page as Markdown, each after the address it is served at. */
+/** `/llms-full.txt`: every page as Markdown, each after its URL. */
 export function llmsFullTxt(pages: readonly Page[]): string {
   return pages.map(({ path, markdown }) => `<!-- ${BASE_URL}${path} -->\n\n${markdown}`).join('\n');
 }

@@ -1,7 +1,7 @@
-/** A public page, written once in Markdown; {@link BASE_URL} stands in it for the origin of the service. */
+/** A public page in Markdown; {@link BASE_URL} stands for the origin of the service. */
 export interface Page {
   path: string;
-  /** Where the same page is Markdown for whoever asks. */
+  /** Path of the same page that is always Markdown. */
   twin: string;
   title: string;
   /** One sentence, for search engines and llms.txt. */
@@ -9,5 +9,5 @@ export interface Page {
   markdown: string;
 }
 
-/** Stands for the origin of the service, which is not known before a request comes in (RFC 2606, section 2). */
+/** Stands for the origin of the service, which only a request tells; a reserved name (RFC 2606, section 2). */
 export const BASE_URL = 'https://base-url.invalid';

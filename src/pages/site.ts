@@ -2,22 +2,22 @@ import { readFileSync } from 'node:fs';
 import { PACKAGE_ROOT } from '../core/package-root.ts';
 import { BASE_URL, type Page } from './page.ts';
 
-/** Where the build step puts what it has made of the pages. */
+/** Output of the build step that renders the pages. */
 export const SITE_FILE = new URL('dist/site.json', PACKAGE_ROOT);
 
-/** What the build step has made of the pages. {@link BASE_URL} stands in it for the origin. */
+/** The rendered pages; {@link BASE_URL} stands for the origin. */
 export interface Site {
   pages: (Page & { html: string })[];
   /** For programs and AI agents, by path. */
   texts: Record<string, string>;
-  /** What the HTML pages load, by path. */
+  /** Files that the HTML pages load, by path. */
   assets: Record<string, { type: string; text: string }>;
 }
 
 /**
  * Reads the rendered pages.
  *
- * @throws when they were not built
+ * @throws when the pages are not built
  */
 export function readSite(): Site {
   try {
@@ -32,7 +32,7 @@ export function withOrigin(text: string, origin: string): string {
   return text.replaceAll(BASE_URL, () => origin);
 }
 
-/** HTML of the site with the origin filled in: PUBLIC_URL may hold characters that mean something there. */
+/** HTML of the site with the origin filled in and escaped: PUBLIC_URL may hold characters that HTML interprets. */
 export function htmlWithOrigin(html: string, origin: string): string {
   return withOrigin(html, origin.replaceAll('&', '&amp;').replaceAll('<', '&lt;').replaceAll('"', '&quot;'));
 }

@@ -1,4 +1,4 @@
-// Gives every code block with something to run a button that copies it. Without it, the page works as well.
+// Adds a copy button to every code block that holds something to run. The page works without it.
 const status = document.createElement('p');
 status.setAttribute('role', 'status');
 status.className = 'skip';
@@ -21,7 +21,7 @@ for (const block of document.querySelectorAll('.code')) {
   block.append(button);
 }
 
-/** Browsers give access to the clipboard on https and localhost only; elsewhere the old way works, or the reader's keys. */
+/** Browsers offer the clipboard API on https and localhost only; elsewhere the old command works, or the keyboard. */
 async function copy(element) {
   try {
     await navigator.clipboard.writeText(element.textContent);

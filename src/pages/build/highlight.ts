@@ -3,14 +3,14 @@ import { BASE_URL } from '../page.ts';
 
 const LANGUAGES: BundledLanguage[] = ['groovy', 'json', 'python', 'sh', 'ts', 'yaml'];
 
-/** A theme that says what a word is instead of giving it a colour. */
+/** A theme that gives tokens their kind instead of a colour. */
 const THEME = createCssVariablesTheme({ name: 'kinds', variablePrefix: '', fontStyle: false });
 
 const highlighter = await createHighlighter({ themes: [THEME], langs: LANGUAGES });
 
 const BASE_URL_WORD = 'originOfTheService';
 
-/** The kinds of words that get a colour, by their class in page.css; the rest looks like text. */
+/** Classes in page.css of the tokens that get a colour. */
 const CLASSES: Readonly<Record<string, string>> = {
   'var(token-comment)': 'c',
   'var(token-constant)': 'd',
@@ -19,11 +19,11 @@ const CLASSES: Readonly<Record<string, string>> = {
   'var(token-string-expression)': 's',
 };
 
-/** Code as HTML. A language that is not known is only escaped. */
+/** Code as HTML. Code in an unknown language is only escaped. */
 export function highlight(code: string, language: string): string {
   const lang = LANGUAGES.find((each) => each === language);
   if (lang === undefined) return escapeHtml(code);
-  // A word stays in one piece, which a URL does not.
+  // The highlighter splits a URL into several tokens, but not a word.
   const lines = highlighter.codeToTokensBase(code.replaceAll(BASE_URL, BASE_URL_WORD), {
     lang,
     theme: THEME,
@@ -33,7 +33,7 @@ export function highlight(code: string, language: string): string {
 }
 
 function renderToken({ content, color = '' }: { content: string; color?: string | undefined }): string {
-  // Operators are read best in the colour of text.
+  // Operators keep the colour of text.
   const kind = /\w/.test(content) ? CLASSES[color] : undefined;
   const html = escapeHtml(content);
   return kind === undefined ? html : `<span class="${kind}">${html}</span>`;

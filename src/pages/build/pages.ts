@@ -3,10 +3,10 @@ import { PACKAGE_ROOT } from '../../core/package-root.ts';
 import { errorsMarkdown } from '../errors.ts';
 import type { Page } from '../page.ts';
 
-/** Where the pages are written. */
+/** Folder of the pages' sources. */
 export const SOURCE = new URL('src/pages/', PACKAGE_ROOT);
 
-/** The public pages, in the order in which they are best read. */
+/** The public pages, in reading order. */
 export async function readPages(): Promise<Page[]> {
   const read = (name: string) => readFile(new URL(name, SOURCE), 'utf8');
   return [

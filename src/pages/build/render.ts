@@ -2,7 +2,7 @@ import { Marked } from 'marked';
 import { BASE_URL, type Page } from '../page.ts';
 import { escapeAttribute, escapeHtml, highlight } from './highlight.ts';
 
-/** Code to copy is in one of these languages, or a file whose name follows the language. The rest shows what comes back. */
+/** Code to copy is in one of these languages, or has a file name after the language. Other blocks are answers. */
 const LANGUAGE_NAMES: Readonly<Record<string, string>> = {
   groovy: 'Groovy',
   python: 'Python',
@@ -12,7 +12,7 @@ const LANGUAGE_NAMES: Readonly<Record<string, string>> = {
   yaml: 'YAML',
 };
 
-/** From this many sections on, a page begins with a list of them. */
+/** A page with at least this many sections has a table of contents. */
 const MIN_SECTIONS_LISTED = 5;
 
 const NAVIGATION = [
@@ -21,7 +21,7 @@ const NAVIGATION = [
   ['/docs/errors', 'Errors'],
 ] as const;
 
-/** A page as a complete HTML document. {@link BASE_URL} stays in it where the origin is shown; links need none. */
+/** A page as a complete HTML document. {@link BASE_URL} stays where the origin is shown; links are relative to it. */
 export function renderHtml({ path, twin, title, description, markdown }: Page): string {
   const { body, sections } = renderBody(markdown);
   const navigation = NAVIGATION.map(
@@ -84,7 +84,7 @@ function renderBody(markdown: string): { body: string; sections: Section[] } {
         const name = file ?? LANGUAGE_NAMES[language];
         const block =
           name === undefined ? 'class="answer"' : `class="code" data-language="${escapeAttribute(name)}"`;
-        // What scrolls has to be reachable with the keyboard; answers are wrapped instead.
+        // A scrolling element must be reachable by keyboard; answers wrap instead.
         const pre = name === undefined ? '<pre>' : '<pre tabindex="0">';
         return `<div ${block}>${pre}<code>${highlight(text, language)}</code></pre></div>\n`;
       },
@@ -96,7 +96,7 @@ function renderBody(markdown: string): { body: string; sections: Section[] } {
         const row = (cells: typeof token.header, tag: string) =>
           `<tr>${cells.map(({ tokens }) => `<${tag}>${this.parser.parseInline(tokens)}</${tag}>`).join('')}</tr>\n`;
         const rows = token.rows.map((cells) => row(cells, 'td')).join('');
-        // What scrolls has to be reachable with the keyboard, and then needs a name.
+        // A scrolling element must be reachable by keyboard, and a focusable one needs a name.
         const label = token.header.map(({ text }) => text).join(', ');
         return `<div class="table" tabindex="0" role="region" aria-label="Table of ${escapeAttribute(label)}"><table>
 <thead>${row(token.header, 'th')}</thead><tbody>${rows}</tbody></table></div>\n`;

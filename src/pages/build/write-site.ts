@@ -4,7 +4,7 @@ import { SITE_FILE, type Site } from '../site.ts';
 import { readPages, SOURCE } from './pages.ts';
 import { renderHtml } from './render.ts';
 
-/** Build step: renders the public pages into {@link SITE_FILE}, so that the service needs no renderer. */
+/** Build step: renders the public pages into {@link SITE_FILE}; the service itself needs no renderer. */
 const pages = await readPages();
 const asset = (name: string) => readFile(new URL(`assets/${name}`, SOURCE), 'utf8');
 
