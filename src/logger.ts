@@ -1,4 +1,4 @@
-import { type DestinationStream, type Logger, type LoggerOptions, pino } from 'pino';
+import { type Logger, type LoggerOptions, pino, stdTimeFunctions } from 'pino';
 import { API_KEY_IN_TEXT } from './core/api-key.ts';
 import { withDeadline } from './core/deadline.ts';
 import { errorRecord } from './core/error-record.ts';
@@ -6,11 +6,14 @@ import { errorRecord } from './core/error-record.ts';
 export type { Logger } from 'pino';
 
 /**
- * Lines are written together, up to so many characters and so many milliseconds: a write for each would cost more. Only
- * the API's: what a worker was doing has to be in its log when it is killed.
+ * The API's lines are written together: so many characters, or what has come in so many milliseconds. The worker's are written
+ * at once, as what it was doing has to be in its log when it is killed; `flush` waits only for a destination that has a
+ * buffer, though, if of one character.
  */
-const BUFFER_LENGTH = 32_768;
-const FLUSH_INTERVAL_MS = 100;
+const BUFFERS = {
+  api: { minLength: 4096, periodicFlush: 100 },
+  worker: { minLength: 1 },
+};
 
 const FLUSH_DEADLINE_MS = 500;
 
@@ -31,7 +34,7 @@ export function createLogger(
     serializers: { err: (error: unknown) => errorRecord(error) },
     ...(secrets.length > 0 && { hooks: { streamWrite: replacing(secrets) } }),
     base: { process },
-    timestamp: () => `,"time":"${isoTime(Date.now())}"`,
+    timestamp: stdTimeFunctions.isoTime,
     formatters: { level: (label) => ({ level: label }) },
     redact: {
       // Without wildcards, which would look through every line.
@@ -42,9 +45,7 @@ export function createLogger(
       censor: '[redacted]',
     },
   };
-  if (process === 'api') return pino(options, gathering());
-  // Even one character of a buffer is what makes `flush` wait.
-  return pino(options, pino.destination({ dest: 1, sync: false, minLength: 1 }));
+  return pino(options, pino.destination({ dest: 1, sync: false, ...BUFFERS[process] }));
 }
 
 /** Takes secrets out of lines of JSON. */
@@ -55,49 +56,6 @@ function replacing(secrets: readonly string[]): (line: string) => string {
     if (!written.some((secret) => line.includes(secret))) return line;
     return written.reduce((text, secret) => text.replaceAll(secret, '[redacted]'), line);
   };
-}
-
-/**
- * Standard output, to which lines are handed on together. The destination gathers them, too, but measures all that it
- * holds for each line anew, which takes longer than making the line.
- */
-function gathering(): Pick<ReturnType<typeof pino.destination>, 'flush'> & DestinationStream {
-  const destination = pino.destination({
-    dest: 1,
-    sync: false,
-    minLength: BUFFER_LENGTH,
-    maxWrite: 2 * BUFFER_LENGTH,
-  });
-  let lines = '';
-  let timer: NodeJS.Timeout | undefined;
-  const handOn = () => {
-    clearTimeout(timer);
-    timer = undefined;
-    if (lines !== '') destination.write(lines);
-    lines = '';
-  };
-  const flush: typeof destination.flush = (callback) => {
-    handOn();
-    destination.flush(callback);
-  };
-  // Before the destination writes what it holds, at the very end.
-  process.prependOnceListener('exit', handOn);
-  return {
-    write: (line) => {
-      lines += line;
-      if (lines.length >= BUFFER_LENGTH) handOn();
-      else timer ??= setTimeout(flush, FLUSH_INTERVAL_MS).unref();
-    },
-    flush,
-  };
-}
-
-let latest = { ms: 0, iso: '' };
-
-/** Lines come many in a millisecond. */
-function isoTime(ms: number): string {
-  if (ms !== latest.ms) latest = { ms, iso: new Date(ms).toISOString() };
-  return latest.iso;
 }
 
 /**

@@ -19,7 +19,6 @@ import { healthRoute } from './routes/health.ts';
 import { machineReadableRoutes } from './routes/machine-readable.ts';
 import { pagesRoutes } from './routes/pages.ts';
 import { SocketErrors } from './socket-errors.ts';
-import { trustedProxies } from './trusted-proxies.ts';
 
 export interface AppDependencies {
   store: Store;
@@ -66,7 +65,7 @@ export function buildApp({
   tracing,
   connections = new Connections(),
 }: AppDependencies) {
-  const { bodyLimitBytes, version, publicUrl, frontendUrl, trustedProxies: proxies } = settings;
+  const { bodyLimitBytes, version, publicUrl, frontendUrl, trustedProxies } = settings;
   const log = new RequestLog(logger);
   const socketErrors = new SocketErrors(connections, log, metrics);
   const options: FastifyHttpOptions<Server> = {
@@ -75,7 +74,7 @@ export function buildApp({
     logger: false,
     genReqId: requestIdOf,
     bodyLimit: bodyLimitBytes,
-    trustProxy: proxies.length > 0 ? trustedProxies(proxies) : false,
+    trustProxy: trustedProxies.length > 0 && trustedProxies,
     requestTimeout: REQUEST_TIMEOUT_MS,
     keepAliveTimeout: KEEP_ALIVE_TIMEOUT_MS,
     // A request that arrives on an open connection during shutdown is still answered properly.

@@ -13,7 +13,10 @@ export function documentOf(text: string): Document {
   return { body, etag: `"${createHash('sha256').update(body).digest('base64url').slice(0, 22)}"` };
 }
 
-/** Answers with a document, or with 304 when the client has it (RFC 9110, section 13.1.2). */
+/**
+ * Answers with a document, or with 304 when the client has it (RFC 9110, section 13.1.2). `@fastify/etag` knows neither lists
+ * of tags nor `*`, and hashes each answer anew.
+ */
 export function sendDocument(
   request: FastifyRequest,
   reply: FastifyReply,

@@ -1,3 +1,5 @@
+import { isIP } from 'node:net';
+import { fastifyRateLimit, normalizeIP } from '@fastify/rate-limit';
 import { TypeCompiler } from '@sinclair/typebox/compiler';
 import type { FastifyInstance, FastifyRequest } from 'fastify';
 import fastifyPlugin from 'fastify-plugin';
@@ -5,7 +7,6 @@ import { isWellFormedApiKey } from '../../core/api-key.ts';
 import { withDeadline } from '../../core/deadline.ts';
 import { ApiError } from '../../core/errors.ts';
 import type { AutomationStore, TriggeredAutomation } from '../../store/automations.ts';
-import { AuthThrottle } from '../auth-throttle.ts';
 import type { HealthMonitor } from '../health-monitor.ts';
 import { ApiKeyHeaderSchema } from '../schemas.ts';
 import { validationRefusal } from '../validation-refusal.ts';
@@ -36,6 +37,20 @@ interface ApiKeyOptions {
   acceptTimeoutMs: number;
 }
 
+/** Failed authentications of one network within a minute before it is told to slow down. */
+const FAILURES_PER_MINUTE = 100;
+
+/** Networks remembered at the same time; the ones that failed least recently are forgotten first. */
+const MAX_NETWORKS = 5000;
+
+/**
+ * What counts as one address: the /64 that one customer usually holds (RFC 6177), and whatever a proxy passes on that is none.
+ * It is copied, as a slice of a header would keep all of the header in memory.
+ */
+function networkOf({ ip }: FastifyRequest): string {
+  return isIP(ip) ? normalizeIP(Buffer.from(ip).toString()) : 'no address';
+}
+
 /**
  * Authentication by the header `x-api-key`, for the scope it is registered in. A missing or malformed key is refused before
  * any of the body is read. Whether the key matches the slug is checked in the preHandler, when the whole request was read
@@ -44,12 +59,19 @@ interface ApiKeyOptions {
 export const apiKeyPlugin = fastifyPlugin(
   async (app: FastifyInstance, { automations, health, acceptTimeoutMs }: ApiKeyOptions) => {
     const apiKeyHeader = TypeCompiler.Compile(ApiKeyHeaderSchema);
-    const throttle = new AuthThrottle();
-    const refusal = ({ ip }: FastifyRequest, id: 'missing_api_key' | 'invalid_api_key') => {
-      const retryAfterSeconds = throttle.failed(ip);
-      return retryAfterSeconds === undefined
-        ? new ApiError(id)
-        : new ApiError('too_many_failures', { retryAfterSeconds });
+    await app.register(fastifyRateLimit, {
+      global: false,
+      max: FAILURES_PER_MINUTE,
+      timeWindow: 60_000,
+      cache: MAX_NETWORKS,
+      keyGenerator: networkOf,
+    });
+    const countFailure = app.createRateLimit();
+    /** Counts a failed authentication. A valid key is never refused for those of others, as only failures ask. */
+    const refusal = async (request: FastifyRequest, id: 'missing_api_key' | 'invalid_api_key') => {
+      const failures = await countFailure(request);
+      if (failures.isAllowed || !failures.isExceeded) return new ApiError(id);
+      return new ApiError('too_many_failures', { retryAfterSeconds: failures.ttlInSeconds });
     };
 
     app.decorateRequest('apiKey', '');
@@ -58,9 +80,9 @@ export const apiKeyPlugin = fastifyPlugin(
 
     app.addHook('onRequest', async (request) => {
       const { headers } = request;
-      if (headers['x-api-key'] === undefined) throw refusal(request, 'missing_api_key');
+      if (headers['x-api-key'] === undefined) throw await refusal(request, 'missing_api_key');
       if (!apiKeyHeader.Check(headers) || !isWellFormedApiKey(headers['x-api-key'])) {
-        throw refusal(request, 'invalid_api_key');
+        throw await refusal(request, 'invalid_api_key');
       }
       request.apiKey = headers['x-api-key'];
     });
@@ -72,7 +94,7 @@ export const apiKeyPlugin = fastifyPlugin(
       const result = await withDeadline(asking, acceptBy - Date.now()).catch((cause) => {
         throw new ApiError('queue_unavailable', { cause });
       });
-      if (result.status === 'rejected') throw refusal(request, 'invalid_api_key');
+      if (result.status === 'rejected') throw await refusal(request, 'invalid_api_key');
       if (result.status === 'authenticated') return result.automation;
       request.automationSlug = params.slug;
       throw new ApiError('automation_disabled');
