@@ -1,8 +1,7 @@
-import type { Server } from 'node:http';
+import type { Server, ServerOptions } from 'node:http';
 import { type TypeBoxTypeProvider, TypeBoxValidatorCompiler } from '@fastify/type-provider-typebox';
-import { type FastifyHttpOptions, type FastifyRequest, fastify } from 'fastify';
-import type { ErrorId } from '../core/errors.ts';
-import { type Logger, loggablePath } from '../logger.ts';
+import { type FastifyHttpOptions, fastify, LogController } from 'fastify';
+import type { Logger } from '../logger.ts';
 import type { Metrics } from '../ops/metrics.ts';
 import type { Tracing } from '../ops/tracing.ts';
 import { readSite } from '../pages/site.ts';
@@ -11,13 +10,14 @@ import { Connections } from './connections.ts';
 import type { HealthMonitor } from './health-monitor.ts';
 import { errorsPlugin, sendError, toApiError } from './plugins/errors.ts';
 import { openapiPlugin } from './plugins/openapi.ts';
-import { requestContextPlugin, requestIdOf } from './plugins/request-context.ts';
+import { callerOf, requestContextPlugin, requestIdOf } from './plugins/request-context.ts';
 import type { RejectionTally } from './rejection-tally.ts';
 import { RequestLog } from './request-log.ts';
 import { type AcceptanceLimits, automationTriggersRoute } from './routes/automation-triggers.ts';
 import { healthRoute } from './routes/health.ts';
 import { machineReadableRoutes } from './routes/machine-readable.ts';
 import { pagesRoutes } from './routes/pages.ts';
+import { ApiServer } from './server.ts';
 import { SocketErrors } from './socket-errors.ts';
 
 export interface AppDependencies {
@@ -66,37 +66,41 @@ export function buildApp({
   connections = new Connections(),
 }: AppDependencies) {
   const { bodyLimitBytes, version, publicUrl, frontendUrl, trustedProxies } = settings;
-  const log = new RequestLog(logger);
+  const log = new RequestLog(logger, ({ params, automationSlug }, error) => {
+    metrics?.requestRejected(error);
+    const slug = slugOf(params);
+    if (slug !== undefined) rejections?.count(slug, error, automationSlug !== undefined);
+  });
   const socketErrors = new SocketErrors(connections, log, metrics);
+  const serverOptions: ServerOptions = {
+    requestTimeout: REQUEST_TIMEOUT_MS,
+    headersTimeout: HEADERS_TIMEOUT_MS,
+    connectionsCheckingInterval: TIMEOUT_CHECK_MS,
+    keepAliveTimeout: KEEP_ALIVE_TIMEOUT_MS,
+    // Checked by the request-context plugin, which answers in the contract's shape.
+    requireHostHeader: false,
+    // Node silently drops the second of two equal headers.
+    joinDuplicateHeaders: true,
+  };
   const options: FastifyHttpOptions<Server> = {
-    // RequestLog writes what is to be said of requests. With a logger of its own, Fastify would listen for the end of each
-    // response as well, which is 7 % of a health check's CPU.
-    logger: false,
+    serverFactory: (handler) => new ApiServer(serverOptions, handler),
+    loggerInstance: logger,
+    // RequestLog writes the one line of a request.
+    logController: new LogController({ disableRequestLogging: true, requestIdLogLabel: 'requestId' }),
     genReqId: requestIdOf,
     bodyLimit: bodyLimitBytes,
     trustProxy: trustedProxies.length > 0 && trustedProxies,
-    requestTimeout: REQUEST_TIMEOUT_MS,
-    keepAliveTimeout: KEEP_ALIVE_TIMEOUT_MS,
     // A request that arrives on an open connection during shutdown is still answered properly.
     return503OnClosing: false,
     routerOptions: { maxParamLength: MAX_PARAM_LENGTH },
-    http: {
-      // Checked by the request-context plugin, which answers in the contract's shape.
-      requireHostHeader: false,
-      // Of a header given twice Node would drop the second one, and nobody could tell.
-      joinDuplicateHeaders: true,
-      headersTimeout: HEADERS_TIMEOUT_MS,
-      connectionsCheckingInterval: TIMEOUT_CHECK_MS,
-    },
     clientErrorHandler: socketErrors.handle,
+    // A target that cannot be decoded. Fastify runs no hooks for it.
     frameworkErrors: (error, request, reply) => {
+      request.receivedAt = performance.now();
+      request.caller = callerOf(request);
       reply.header('x-request-id', request.id);
-      const apiError = toApiError(error);
-      sendError(request, reply, apiError);
-      metrics?.requestRejected(apiError.id);
-      const { id: requestId, method, url } = request;
-      const path = loggablePath(url);
-      log.refused(apiError.id, 'request', { requestId, method, path, durationMs: reply.elapsedTime });
+      log.watch(request, reply);
+      sendError(request, reply, toApiError(error));
     },
   };
   const app = fastify(options)
@@ -105,21 +109,11 @@ export function buildApp({
 
   connections.attach(app.server);
   socketErrors.attach(app.server);
-  // Node would silently drop what comes after 2,000 headers; their size is limited anyway.
-  app.server.maxHeadersCount = 0;
   app.addHook('onClose', async () => log.close());
 
   if (tracing) app.register(tracing.requests);
   app.register(errorsPlugin, { log });
-  app.register(requestContextPlugin, {
-    log,
-    connections,
-    onRejected: ({ params, automationSlug }: FastifyRequest, error: ErrorId) => {
-      metrics?.requestRejected(error);
-      const { slug } = (params ?? {}) as { slug?: string };
-      if (slug !== undefined) rejections?.count(slug, error, automationSlug !== undefined);
-    },
-  });
+  app.register(requestContextPlugin, { log, connections });
   app.register(openapiPlugin, { bodyLimitBytes });
   app.register(healthRoute, { health, version, ...(frontendUrl !== undefined && { frontendUrl }) });
   app.register(automationTriggersRoute, { store, health, limits: settings, metrics, tracing });
@@ -127,4 +121,10 @@ export function buildApp({
   app.register(machineReadableRoutes, documents);
   app.register(pagesRoutes, documents);
   return app;
+}
+
+/** The slug that a request names, whatever becomes of it. */
+function slugOf(params: unknown): string | undefined {
+  if (typeof params !== 'object' || params === null || !('slug' in params)) return undefined;
+  return typeof params.slug === 'string' ? params.slug : undefined;
 }

@@ -1,70 +1,47 @@
 import type { Server, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
-import { distrust } from './plugins/errors.ts';
 import { watchForRtsp } from './rtsp.ts';
 
-/**
- * A peer that goes on sending after its connection was closed is read for this long, and this much. Then it is cut off.
- * In milliseconds and bytes.
- */
+/** A peer that goes on sending after its connection was closed is read for this long, in milliseconds. Then it is cut off. */
 const LINGER_MS = 10_000;
-const LINGER_BYTES = 64 * 1024 * 1024;
-
-/** Where a response keeps the connection that it belongs to, and what is to be done when it is over. */
-const CONNECTION = Symbol('connection');
-const OVER = Symbol('over');
-
-/** @param hungUp whether the client did not wait for all of the response */
-type OverListener = (hungUp: boolean) => void;
-
-type TrackedResponse = ServerResponse & {
-  [CONNECTION]?: Connection | undefined;
-  [OVER]?: OverListener | undefined;
-};
 
 /** One connection, and what has become of the requests that came over it. */
 export class Connection {
   readonly socket: Socket;
-  /** Whether nothing that still comes is read as a request any more. */
+  /** Whether an answer has said that it is the last one: no request behind it is to be run. */
+  isEnding = false;
+  /** Whether nothing that still comes is read as a request. */
   isClosing = false;
-  /** The response to the request that came last, and to the one before it, until they are over. */
+  /** Responses that are not over, oldest first. */
+  readonly #open = new Set<ServerResponse>();
+  /** The response to the request that came last. */
   #latest: ServerResponse | undefined;
-  #previous: ServerResponse | undefined;
-  /** Responses that wait until an earlier one is over. Node would forget them without a word when the peer hangs up. */
-  readonly queued = new Set<TrackedResponse>();
   /** How many bytes had come when the latest request was done with: any more of them begin another one. */
   #bytesDone = 0;
-  readonly #done = () => {
-    this.#bytesDone = this.socket.bytesRead;
-  };
 
   constructor(socket: Socket) {
     this.socket = socket;
-    // Node calls it after the last response, and would close over whatever the peer is still sending.
-    socket.destroySoon = () => this.end();
+    // Node forgets responses that wait for their turn when the peer hangs up.
+    socket.once('close', () => {
+      for (const response of this.#open) response.emit('close');
+    });
   }
 
   /** Takes note of a request, by the response to it. */
-  began(response: ServerResponse): void {
-    this.#previous = this.#latest;
+  add(response: ServerResponse): void {
+    this.#open.add(response);
     this.#latest = response;
-  }
-
-  /**
-   * Takes note of a response's being over, and lets go of it. All that hangs on it would otherwise live until the
-   * connection's next request, and every garbage collection until then would have to move it.
-   */
-  closed(response: ServerResponse): void {
     const { req } = response;
-    if (response.writableFinished) {
-      this.#done();
-      // It was answered before all of it had come.
-      if (!req.complete) req.once('close', this.#done);
-    }
-    if (this.queued.size > 0) this.queued.delete(response);
-    if (!req.complete) return;
-    if (this.#latest === response) this.#latest = undefined;
-    if (this.#previous === response) this.#previous = undefined;
+    const done = () => {
+      this.#bytesDone = this.socket.bytesRead;
+    };
+    response.once('close', () => {
+      this.#open.delete(response);
+      // It may have been answered before all of it had come.
+      if (!req.complete) req.once('close', done);
+      else if (this.#latest === response) this.#latest = undefined;
+      done();
+    });
   }
 
   /** The response to a request whose body has not come to its end. */
@@ -72,57 +49,36 @@ export class Connection {
     return this.#latest?.req.complete === false ? this.#latest : undefined;
   }
 
-  /** The response to the latest request that has come to its end, until it is closed: it may close the connection. */
+  /** The response to the latest request that has come to its end, until it is over. */
   get owed(): ServerResponse | undefined {
-    const whole = this.unread ? this.#previous : this.#latest;
-    return whole?.closed === false ? whole : undefined;
+    return [...this.#open].findLast(({ req }) => req.complete);
   }
 
   /** Whether a request has begun to come and has not come to its end. */
   get isMidRequest(): boolean {
-    if (this.unread) return true;
-    return this.#latest?.closed !== false && this.socket.bytesRead > this.#bytesDone;
+    return this.unread !== undefined || (this.#open.size === 0 && this.socket.bytesRead > this.#bytesDone);
+  }
+
+  /** Takes what still comes away from Node's HTTP parser, and throws it away. */
+  discardInput(): void {
+    this.isClosing = true;
+    this.socket
+      .removeAllListeners('data')
+      .on('data', () => undefined)
+      .on('error', () => this.socket.destroy())
+      .resume();
   }
 
   /**
-   * Reads what still comes and throws it away. To close a connection over unread bytes is to reset it, and that can cost
-   * the peer the answer (RFC 9112, section 9.6).
+   * Says the last words and closes this side. What still comes is read for a while: to close a connection over unread bytes
+   * is to reset it, and that can cost the peer the answer (RFC 9112, section 9.6).
    */
-  discardInput(): void {
-    if (this.isClosing) return;
-    this.isClosing = true;
+  end(lastWords = ''): void {
     const { socket } = this;
-    let left = LINGER_BYTES;
-    // Takes the bytes away from Node's HTTP parser.
-    socket.removeAllListeners('data').on('data', (chunk: Buffer) => {
-      left -= chunk.length;
-      if (left < 0) socket.destroy();
-    });
-    socket.on('error', () => socket.destroy()).resume();
-    // Node may have stopped it for a body that nobody reads, and would not know any more how to go on.
-    socket._read(0);
+    socket.end(lastWords);
     const linger = setTimeout(() => socket.destroy(), LINGER_MS);
     socket.once('close', () => clearTimeout(linger));
   }
-
-  /** Closes this side after the last words, and the connection once the peer has closed its side. */
-  end(lastWords = ''): void {
-    this.discardInput();
-    if (!this.socket.writableEnded) this.socket.end(lastWords);
-  }
-}
-
-function tellOver(response: TrackedResponse, hungUp: boolean): void {
-  const listener = response[OVER];
-  if (!listener) return;
-  response[OVER] = undefined;
-  listener(hungUp);
-}
-
-/** The same listener for all responses, and only one: Node emits `close` right after `finish`, before anything else is read. */
-function onClose(this: TrackedResponse): void {
-  this[CONNECTION]?.closed(this);
-  tellOver(this, !this.writableFinished);
 }
 
 /** The open connections of a server. */
@@ -131,56 +87,27 @@ export class Connections implements Iterable<Connection> {
 
   /** Call it before the server listens. */
   attach(server: Server): void {
-    // A client may close its side behind its last request, and still waits for the answer. Node has this option for it, which
-    // its documentation leaves out; a connection that owes nothing is closed at once then.
-    Object.assign(server, { httpAllowHalfOpen: true });
     server.on('connection', (socket: Socket) => {
-      if (this.#open.has(socket)) return;
-      // Node knows the address of a client that has hung up if it was asked for before. Without one there is nobody to answer.
+      // Node remembers the address that it is asked for. Without one the client has hung up, and there is nobody to answer.
       if (socket.remoteAddress === undefined) {
         socket.destroy();
         return;
       }
       const connection = new Connection(socket);
+      watchForRtsp(socket, () => {
+        connection.isEnding = true;
+      });
       this.#open.set(socket, connection);
-      watchForRtsp(socket, () => distrust(socket));
-      socket.once('close', () => {
-        this.#open.delete(socket);
-        for (const response of connection.queued) tellOver(response, true);
-      });
+      socket.once('close', () => this.#open.delete(socket));
     });
-    for (const event of ['request', 'checkContinue', 'checkExpectation']) {
-      server.on(event, ({ socket }, response: TrackedResponse) => {
-        if (response[CONNECTION]) return;
-        const connection = this.of(socket);
-        connection?.began(response);
-        response[CONNECTION] = connection;
-        response.on('close', onClose);
-      });
+    for (const event of ['request', 'checkExpectation']) {
+      // Before anything answers it.
+      server.prependListener(event, ({ socket }, response: ServerResponse) => this.of(socket)?.add(response));
     }
   }
 
   of(socket: Socket): Connection | undefined {
     return this.#open.get(socket);
-  }
-
-  /**
-   * Calls back once: when all of this response is on its way, or when the client has hung up before; at once if it has. A
-   * listener of its own for each response, or Fastify's `onResponse`, would take longer.
-   */
-  whenOver(response: TrackedResponse, listener: OverListener): void {
-    if (response.closed || response.req.socket.destroyed) {
-      listener(true);
-      return;
-    }
-    const connection = response[CONNECTION];
-    if (!connection) {
-      // Fastify's `inject`.
-      response.once('finish', () => listener(false));
-      return;
-    }
-    response[OVER] = listener;
-    if (!response.socket) connection.queued.add(response);
   }
 
   [Symbol.iterator](): Iterator<Connection> {

@@ -19,7 +19,7 @@ const SWEEP_MS = 50;
 export class Drain {
   readonly #server: Server;
   readonly #connections: Connections;
-  readonly #seen = new WeakMap<Connection, { bytesRead: number; at: number }>();
+  readonly #seen = new Map<Connection, { bytesRead: number; at: number }>();
 
   constructor(server: Server, connections: Connections) {
     this.#server = server;
@@ -33,8 +33,6 @@ export class Drain {
    * @param graceMs milliseconds until whatever is left is cut; a short one shortens what counts as idle
    */
   start(graceMs: number): () => void {
-    // The server's `close()` would call it.
-    this.#server.closeIdleConnections = () => {};
     const idleMs = Math.min(IDLE_MS, graceMs / 2);
     // A request that is not whole by then would be cut without an answer.
     const lastCallAt = performance.now() + graceMs - idleMs;

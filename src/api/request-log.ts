@@ -1,6 +1,14 @@
+import type { Socket } from 'node:net';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { ERRORS, type ErrorId } from '../core/errors.ts';
 import { type Logger, loggablePath } from '../logger.ts';
+
+declare module 'fastify' {
+  interface FastifyRequest {
+    /** Whether the log has the line of this request, or has counted it. */
+    isLogged: boolean;
+  }
+}
 
 /** So many lines that say the same are written within so many milliseconds; the rest are counted. */
 const LINES_PER_WINDOW = 100;
@@ -16,6 +24,8 @@ type Level = 'debug' | 'info' | 'error';
 
 type Message = 'request' | 'request failed' | 'connection closed';
 
+type RejectionListener = (request: FastifyRequest, error: ErrorId) => void;
+
 /** What lines of a flood have in common. */
 interface Kind {
   message: Message;
@@ -30,39 +40,54 @@ interface Kind {
  */
 export class RequestLog {
   readonly #logger: Logger;
+  readonly #onRejected: RejectionListener;
   /** Lines of this window about requests that proved nothing, by what they have in common. */
   readonly #floods = new Map<string, { kind: Kind; count: number }>();
   #timer: NodeJS.Timeout | undefined;
 
-  constructor(logger: Logger) {
+  /** @param onRejected is told of each request that was answered with an error */
+  constructor(logger: Logger, onRejected: RejectionListener = () => undefined) {
     this.#logger = logger;
+    this.#onRejected = onRejected;
   }
 
-  /** Whether an answer of this kind has a line, as far as the level of the log decides. */
-  isWanted({ method }: FastifyRequest, { statusCode }: FastifyReply): boolean {
-    return this.#logger.isLevelEnabled(levelOf(method, statusCode));
+  /**
+   * Sees to the line of an answer that is about to be sent: Fastify calls no `onResponse` when the client hangs up before, nor
+   * for a request that it cannot route.
+   */
+  watch(request: FastifyRequest, reply: FastifyReply): void {
+    const { raw } = reply;
+    if (raw.closed || request.raw.socket.destroyed) this.answered(request, reply, true);
+    else raw.once('close', () => this.answered(request, reply, !raw.writableFinished));
   }
 
-  /** @param hungUp whether the client did not wait for the answer */
-  answered(request: FastifyRequest, reply: FastifyReply, hungUp: boolean): void {
-    const { method, id, errorId: error, runId, automationSlug: automation, receivedAt } = request;
-    const statusCode = hungUp && reply.statusCode >= 500 ? CLIENT_CLOSED_REQUEST : reply.statusCode;
+  /**
+   * Writes the line, the first time that it is called for a request.
+   *
+   * @param hungUp whether the client did not wait for all of the answer
+   */
+  answered(request: FastifyRequest, reply: FastifyReply, hungUp = false): void {
+    if (request.isLogged) return;
+    request.isLogged = true;
+    const { method, errorId: error, runId, automationSlug: automation, receivedAt, caller } = request;
+    // Whoever hangs up must not make a service look as if it failed.
+    const isUntoldFailure = hungUp && reply.statusCode >= 500;
+    if (error !== undefined && !isUntoldFailure) this.#onRejected(request, error);
+    const statusCode = isUntoldFailure ? CLIENT_CLOSED_REQUEST : reply.statusCode;
     const level = levelOf(method, statusCode);
     if (!this.#logger.isLevelEnabled(level)) return;
     if (automation === undefined && !this.#hasLine({ message: 'request', level, statusCode, error })) return;
-    // Nothing else says which slug a refused request meant; what was accepted has the name of its automation.
-    const path = error === undefined ? request.routeOptions.url : loggablePath(request.url);
-    const durationMs = Math.round((performance.now() - receivedAt) * 10) / 10;
-    this.#logger[level](
+    request.log[level](
       {
-        requestId: id,
         method,
-        path,
+        // Nothing else says which slug a refused request meant; what was accepted has the name of its automation.
+        path: error === undefined ? request.routeOptions.url : loggablePath(request.url),
         statusCode,
-        durationMs,
+        durationMs: Math.round((performance.now() - receivedAt) * 10) / 10,
         error,
         automation,
         runId,
+        ...caller,
         // Left out of a line when it is not so.
         hungUp: hungUp || undefined,
       },
@@ -71,18 +96,18 @@ export class RequestLog {
   }
 
   /** Why a request is answered `internal_error`. */
-  failed({ id: requestId }: FastifyRequest, err: unknown): void {
+  failed({ log }: FastifyRequest, err: unknown): void {
     const message = 'request failed';
     if (!this.#hasLine({ message, level: 'error', statusCode: 500, error: 'internal_error' })) return;
-    this.#logger.error({ err, requestId }, message);
+    log.error({ err }, message);
   }
 
   /** Of what was refused before Fastify had anything to do with it. */
-  refused(error: ErrorId, message: Message, fields?: Record<string, unknown>): void {
+  refused(error: ErrorId, message: Message, { remoteAddress: address }: Socket): void {
     const { statusCode } = ERRORS[error];
     if (!this.#logger.isLevelEnabled('info')) return;
     if (!this.#hasLine({ message, level: 'info', statusCode, error })) return;
-    this.#logger.info({ ...fields, statusCode, error }, message);
+    this.#logger.info({ statusCode, error, address }, message);
   }
 
   /** Says what was only counted so far. */

@@ -1,3 +1,4 @@
+import { Socket } from 'node:net';
 import type { InjectOptions } from 'fastify';
 import { beforeAll, describe, expect, test } from 'vitest';
 import { RequestLog } from '../../src/api/request-log.ts';
@@ -60,6 +61,8 @@ describe('a request is one line in the log,', () => {
         durationMs: expect.any(Number),
         automation: 'logged',
         runId: expectAccepted(answer),
+        address: '127.0.0.1',
+        userAgent: 'lightMyRequest',
       },
     ]);
   });
@@ -312,7 +315,8 @@ describe('in a flood of refusals,', () => {
   test('what was counted is said when the process stops', () => {
     const { logger, text } = memoryLogger();
     const requestLog = new RequestLog(logger);
-    for (let sent = 0; sent < 103; sent += 1) requestLog.refused('bad_request', 'connection closed');
+    for (let sent = 0; sent < 103; sent += 1)
+      requestLog.refused('bad_request', 'connection closed', new Socket());
     expect(text).toHaveLength(100);
     requestLog.close();
     expect(JSON.parse(text[100] ?? '')).toMatchObject({ statusCode: 400, error: 'bad_request', count: 3 });

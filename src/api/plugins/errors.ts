@@ -1,4 +1,3 @@
-import type { Socket } from 'node:net';
 import type { FastifyError, FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import fastifyPlugin from 'fastify-plugin';
 import { ApiError, ERRORS, type ErrorId, errorBody } from '../../core/errors.ts';
@@ -13,28 +12,6 @@ declare module 'fastify' {
 
 export const JSON_TYPE = 'application/json; charset=utf-8';
 
-/** Errors that give a request up before all of it has arrived. */
-const CLOSING_ERRORS: ReadonlySet<ErrorId> = new Set(['payload_too_large', 'request_timeout']);
-
-/** Connections that are closed after an answer that is on its way, or after their next one. */
-const ending = new WeakSet<Socket>();
-
-/** Makes the answer the last one of its connection. */
-export function endConnection({ raw }: FastifyRequest, reply: FastifyReply): void {
-  ending.add(raw.socket);
-  reply.header('connection', 'close');
-}
-
-/** Refuses what comes over a connection from now on, and closes it then. */
-export function distrust(socket: Socket): void {
-  ending.add(socket);
-}
-
-/** Whether nobody could read the answer to this request any more, so that it must not be run. */
-export function comesTooLate({ raw }: FastifyRequest): boolean {
-  return ending.has(raw.socket);
-}
-
 /** Answers with an error of the catalogue. */
 export function sendError(request: FastifyRequest, reply: FastifyReply, error: ApiError): FastifyReply {
   const { id, message, retryAfterSeconds } = error;
@@ -44,9 +21,6 @@ export function sendError(request: FastifyRequest, reply: FastifyReply, error: A
   if (statusCode === 401) reply.header('www-authenticate', 'ApiKey realm="orc"');
   reply.headers(error.headers);
   if (retryAfterSeconds !== undefined) reply.header('retry-after', retryAfterSeconds);
-  // What is left of a request that was given up is not waited for. One that was read to its end leaves the connection
-  // open, as another request may have come right behind it and be accepted: its answer must not be lost.
-  if (CLOSING_ERRORS.has(id) && !request.raw.complete) endConnection(request, reply);
   return reply.send(errorBody(id, message));
 }
 
@@ -69,12 +43,14 @@ export const errorsPlugin = fastifyPlugin(
 
     app.setErrorHandler((error, request, reply) => {
       const apiError = toApiError(error);
-      if (apiError.id === 'internal_error') {
-        log.failed(request, error);
-      }
-      // The rest of a request mostly comes together with its beginning, and one request is answered after the other.
-      if (request.raw.complete) sendError(request, reply, apiError);
-      else setImmediate(sendError, request, reply, apiError);
+      if (apiError.id === 'internal_error') log.failed(request, error);
+      const { raw } = request;
+      // What is left of the request is thrown away at once: Node would stop to read the connection for it.
+      if (!raw.complete) raw.resume();
+      // To close a connection over unread bytes is to reset it, and that can cost the client the answer (RFC 9112, section 9.6).
+      const isLast = !reply.raw.shouldKeepAlive || reply.getHeader('connection') === 'close';
+      if (isLast && !raw.complete) raw.once('close', () => sendError(request, reply, apiError));
+      else sendError(request, reply, apiError);
     });
 
     const allowedMethods = collectMethods(app);

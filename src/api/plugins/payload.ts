@@ -23,9 +23,6 @@ const ANY_TYPE = 'application/octet-stream';
 /** RFC 8259 knows no parameter of application/json; `charset=utf-8` is harmless and common. */
 const JSON_MEDIA_TYPE = /^application\/json[ \t]*(;[ \t]*charset="?utf-?8"?[ \t]*)?;?[ \t]*$/i;
 
-/** A body over the limit is read on up to this many bytes before it is answered, so that its connection stays usable. */
-const DISCARD_BYTES = 8 * 1024 * 1024;
-
 /**
  * Reads request bodies as JSON, and keeps their bytes beside what was parsed. Nothing is refused here: what is wrong with a
  * body is for its schema, and for the preHandler, to say, once the key was found right. Fastify's own parsers, which answer
@@ -59,7 +56,7 @@ export const payloadPlugin = fastifyPlugin(
   { name: 'payload', fastify: '5.x' },
 );
 
-/** Leaving the loop over a stream would destroy the connection, so that the end of a body without end is listened for. */
+/** The bytes of a body. What comes after too many of them is read and thrown away, so that the connection stays usable. */
 function receive(body: Readable, limitBytes: number): Promise<Buffer | ErrorId> {
   return new Promise((resolve) => {
     const chunks: Buffer[] = [];
@@ -67,10 +64,9 @@ function receive(body: Readable, limitBytes: number): Promise<Buffer | ErrorId> 
     body.on('data', (chunk: Buffer) => {
       size += chunk.length;
       if (size <= limitBytes) chunks.push(chunk);
-      else chunks.length = 0;
-      if (size > limitBytes + DISCARD_BYTES) resolve('payload_too_large');
+      else resolve('payload_too_large');
     });
-    body.on('end', () => resolve(size > limitBytes ? 'payload_too_large' : Buffer.concat(chunks, size)));
+    body.on('end', () => resolve(Buffer.concat(chunks)));
     // A client that goes away in the middle of its body has failed, not the service.
     body.on('error', () => resolve('bad_request'));
   });

@@ -1,12 +1,11 @@
 import { randomUUID } from 'node:crypto';
-import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import type { FastifyInstance, FastifyRequest } from 'fastify';
 import fastifyPlugin from 'fastify-plugin';
-import { ApiError, type ErrorId } from '../../core/errors.ts';
+import { ApiError } from '../../core/errors.ts';
 import type { Caller } from '../../core/run.ts';
 import { loggable } from '../../logger.ts';
 import type { Connections } from '../connections.ts';
 import type { RequestLog } from '../request-log.ts';
-import { comesTooLate, endConnection } from './errors.ts';
 
 declare module 'fastify' {
   interface FastifyRequest {
@@ -24,8 +23,6 @@ declare module 'fastify' {
 interface RequestContextOptions {
   log: RequestLog;
   connections: Connections;
-  /** Is told of each request that is answered with an error. */
-  onRejected(request: FastifyRequest, error: ErrorId): void;
 }
 
 /** In characters. Node itself ends a request line only together with the headers, at 16 KiB. */
@@ -40,74 +37,80 @@ export function requestIdOf(request: { headers: Record<string, string | string[]
   return isUsable ? given : randomUUID();
 }
 
-/** Gives every request its id, and every answer one line in the log. */
-export const requestContextPlugin = fastifyPlugin(
-  async (app: FastifyInstance, { log, connections, onRejected }: RequestContextOptions) => {
-    app.decorateRequest('runId', undefined);
-    app.decorateRequest('automationSlug', undefined);
-    app.decorateRequest('caller', undefined);
-    app.decorateRequest('receivedAt', 0);
-
-    app.addHook('onRequest', (request, reply, done) => {
-      request.receivedAt = performance.now();
-      request.caller = callerOf(request);
-      reply.header('x-request-id', request.id);
-      checkFraming(request, reply);
-      // Fastify makes each answer the last one of its connection during shutdown.
-      if (reply.raw.hasHeader('connection')) endConnection(request, reply);
-      // RFC 9112, section 3.2: without exactly one Host header a request is refused. Node would refuse it without a body.
-      const { host } = request.headers;
-      if (host === undefined && request.raw.httpVersion === '1.1') {
-        throw new ApiError('bad_request', { message: 'The Host header is missing.' });
-      }
-      const { url = '' } = request.raw;
-      if (url.length > MAX_URL_LENGTH) throw new ApiError('uri_too_long');
-      // RFC 9112, section 3.2.4: only OPTIONS has the target `*`, which the router would take for a path.
-      if (url.startsWith('*') && request.method !== 'OPTIONS') throw new ApiError('bad_request');
-      if (host?.includes(',')) throw new ApiError('bad_request', { message: 'There is more than one host.' });
-      done();
-    });
-
-    // A client that hangs up does not end its request: what it started goes on, and is logged when its answer is ready.
-    app.addHook('onSend', (request, reply, _payload, done) => {
-      if (request.errorId === undefined && !log.isWanted(request, reply)) return done();
-      connections.whenOver(reply.raw, (hungUp) => {
-        // Whoever hangs up must not make a service look as if it failed.
-        const isUntoldFailure = hungUp && reply.statusCode >= 500;
-        if (request.errorId !== undefined && !isUntoldFailure) onRejected(request, request.errorId);
-        log.answered(request, reply, hungUp);
-      });
-      done();
-    });
-  },
-  { name: 'request-context', fastify: '5.x', dependencies: ['errors'] },
-);
-
 /** So much of a user agent is kept, in bytes. */
 const USER_AGENT_BYTES = 200;
 
-function callerOf({ ip, headers }: FastifyRequest): Caller {
+/** Who sends a request. Ask for it at once: a socket that is closed has no address. */
+export function callerOf({ ip, headers }: FastifyRequest): Caller {
   const userAgent = Buffer.from(headers['user-agent'] ?? '')
     .subarray(0, USER_AGENT_BYTES)
     .toString();
   return { address: ip, ...(userAgent !== '' && { userAgent: loggable(userAgent) }) };
 }
 
-/** Refuses a request whose version or end the parser has taken more generously than HTTP allows. */
-function checkFraming(request: FastifyRequest, reply: FastifyReply): void {
-  const { headers, raw } = request;
+/** Gives every request its id and its caller, refuses what Node lets pass of HTTP, and gives every answer its line in the log. */
+export const requestContextPlugin = fastifyPlugin(
+  async (app: FastifyInstance, { log, connections }: RequestContextOptions) => {
+    app.decorateRequest('runId', undefined);
+    app.decorateRequest('automationSlug', undefined);
+    app.decorateRequest('caller', undefined);
+    app.decorateRequest('receivedAt', 0);
+    app.decorateRequest('isLogged', false);
+
+    app.addHook('onRequest', (request, reply, done) => {
+      request.receivedAt = performance.now();
+      request.caller = callerOf(request);
+      reply.header('x-request-id', request.id);
+      // None for Fastify's `inject`.
+      const connection = connections.of(request.raw.socket);
+      if (!isDelimited(request) || connection?.isEnding) {
+        // Nobody can be sure where the next request begins, or nobody would read the answer: the last one is on its way.
+        if (connection) connection.isEnding = true;
+        reply.header('connection', 'close');
+        throw new ApiError('bad_request');
+      }
+      // Fastify makes each answer the last one of its connection during shutdown.
+      if (connection && reply.raw.hasHeader('connection')) connection.isEnding = true;
+      checkHttp(request);
+      done();
+    });
+
+    // A client that hangs up does not end its request: what it started goes on, and is logged when its answer is ready.
+    app.addHook('onSend', (request, reply, _payload, done) => {
+      log.watch(request, reply);
+      done();
+    });
+
+    app.addHook('onResponse', (request, reply, done) => {
+      log.answered(request, reply);
+      done();
+    });
+  },
+  { name: 'request-context', fastify: '5.x', dependencies: ['errors'] },
+);
+
+/** Whether the end of a request is known, whose version or end Node's parser takes more generously than HTTP allows. */
+function isDelimited({ headers, raw }: FastifyRequest): boolean {
   const { 'transfer-encoding': coding } = headers;
-  // Node's parser reads HTTP/0.9 and HTTP/2.0 in a request line as if they were HTTP/1.
-  const isVersionKnown = raw.httpVersionMajor === 1;
+  // The parser reads HTTP/0.9 and HTTP/2.0 in a request line as if they were HTTP/1.
+  if (raw.httpVersionMajor !== 1) return false;
   // RFC 9112, sections 6.1 and 6.3: HTTP/1.0 has no transfer codings, and only the last one, chunked, ends a request.
-  const isEndKnown =
-    coding === undefined || (raw.httpVersion !== '1.0' && /(^|[, \t])chunked$/i.test(coding));
-  // Nobody can be sure where the next request begins.
-  if (!isVersionKnown || !isEndKnown || comesTooLate(request)) {
-    endConnection(request, reply);
-    throw new ApiError('bad_request');
-  }
+  return coding === undefined || (raw.httpVersion !== '1.0' && /(^|[, \t])chunked$/i.test(coding));
+}
+
+/** Refuses what HTTP does not allow, and Node lets pass. */
+function checkHttp({ headers, method, raw }: FastifyRequest): void {
+  const { host, 'transfer-encoding': coding } = headers;
+  const { url = '' } = raw;
   if (coding !== undefined && coding.toLowerCase() !== 'chunked') {
     throw new ApiError('unsupported_transfer_encoding');
   }
+  // RFC 9112, section 3.2: without exactly one Host header a request is refused. Node would refuse it without a body.
+  if (host === undefined && raw.httpVersion === '1.1') {
+    throw new ApiError('bad_request', { message: 'The Host header is missing.' });
+  }
+  if (url.length > MAX_URL_LENGTH) throw new ApiError('uri_too_long');
+  // RFC 9112, section 3.2.4: only OPTIONS has the target `*`, which the router would take for a path.
+  if (url.startsWith('*') && method !== 'OPTIONS') throw new ApiError('bad_request');
+  if (host?.includes(',')) throw new ApiError('bad_request', { message: 'There is more than one host.' });
 }
