@@ -252,6 +252,8 @@ function describe(run: Run, output: Output): string[] {
     ['worker', run.worker],
     ['payload', `${run.payloadBytes} bytes`],
     ['request', run.requestId],
+    ['caller', run.caller?.address],
+    ['user agent', run.caller?.userAgent],
   ]);
 }
 

@@ -5,8 +5,15 @@ import { promisify } from 'node:util';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import type { AutomationDefinition } from '../../src/core/automation.ts';
 import { freePort } from '../../src/local/free-port.ts';
-import { ORC, type OrcProcess, runOrc, startOrc, startWorkerProcess } from '../support/orc-process.ts';
-import { command, openTestStore, script } from '../support/store.ts';
+import {
+  ORC,
+  type OrcProcess,
+  runOrc,
+  startApiProcess,
+  startOrc,
+  startWorkerProcess,
+} from '../support/orc-process.ts';
+import { command, createAutomation, openTestStore, script } from '../support/store.ts';
 import { acceptRuns, eventually, isRunning, openFolder, waitFor } from '../worker/workbench.ts';
 
 const store = openTestStore();
@@ -119,6 +126,18 @@ test('show of a run that waits shows no end', async () => {
   const { stdout } = await orcIdle('show', runId);
   expect(stdout).toMatch(/^status +queued$/m);
   expect(stdout).not.toMatch(/^(ended|result|took|started)/m);
+});
+
+test('show says who called', async () => {
+  const apiKey = await createAutomation(idle, 'called');
+  const api = await startApiProcess(idle.env);
+  const headers = { 'x-api-key': apiKey, 'user-agent': `ci/1.0 ${'x'.repeat(300)}` };
+  const url = `${api.url}/orc/api/automation-triggers/called`;
+  const accepted = await fetch(url, { method: 'POST', headers }).finally(() => api.stop('SIGTERM'));
+  const { runId } = (await accepted.json()) as { runId: string };
+  const { stdout } = await orcIdle('show', runId);
+  expect(stdout).toMatch(/^caller +127\.0\.0\.1$/m);
+  expect(stdout).toMatch(/^user agent +ci\/1\.0 x{193}$/m);
 });
 
 test.each(['show', 'logs'])('%s of a run that does not exist fails and says where to look', async (verb) => {
