@@ -246,8 +246,14 @@ const CASES: Record<string, Case[]> = {
       name: 'ask for a websocket, which is ignored',
       lines: [...HEALTH, 'Connection: upgrade', 'Upgrade: websocket', 'Sec-WebSocket-Version: 13'],
       ...ok,
+      connection: 'closed',
     },
-    { name: 'ask for h2c in a trigger, which is run', ...withBody('{}', [...TRIGGER, ...H2C]), ...accepted },
+    {
+      name: 'ask for h2c in a trigger, which is run',
+      ...withBody('{}', [...TRIGGER, ...H2C]),
+      ...accepted,
+      connection: 'closed',
+    },
     {
       name: 'ask for the end of the connection',
       lines: [...HEALTH, 'Connection: close'],

@@ -69,8 +69,11 @@ export const requestContextPlugin = fastifyPlugin(
         reply.header('connection', 'close');
         throw new ApiError('bad_request');
       }
-      // Fastify makes each answer the last one of its connection during shutdown.
-      if (connection && reply.raw.hasHeader('connection')) connection.isEnding = true;
+      // Another protocol is refused by answering in this one (RFC 9110, section 7.8). Node's parser loses what came in the same
+      // packet behind such a request, so that no later answer on this connection may be taken for the one to that.
+      if (request.headers.upgrade !== undefined) reply.header('connection', 'close');
+      // During shutdown, Fastify makes each answer the last one of its connection.
+      if (connection && reply.getHeader('connection') !== undefined) connection.isEnding = true;
       checkHttp(request);
       done();
     });
