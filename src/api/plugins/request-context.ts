@@ -63,12 +63,16 @@ export const requestContextPlugin = fastifyPlugin(
       reply.header('x-request-id', request.id);
       // None for Fastify's `inject`.
       const connection = connections.of(request.raw.socket);
-      if (!isDelimited(request) || connection?.isEnding) {
-        // Nobody can be sure where the next request begins, or nobody would read the answer: the last one is on its way.
-        if (connection) connection.isEnding = true;
-        reply.header('connection', 'close');
-        throw new ApiError('bad_request');
+      if (connection && !isDelimited(request)) {
+        // Nobody can be sure where the next request begins: it is answered like malformed HTTP, by SocketErrors.
+        connection.isEnding = true;
+        reply.hijack();
+        const error = Object.assign(new Error('a request without a certain end'), { code: 'HPE_USER' });
+        app.server.emit('clientError', error, connection.socket);
+        return;
       }
+      // Nobody would read the answer, as the last one is on its way.
+      if (connection?.isEnding) throw new ApiError('bad_request');
       // Another protocol is refused by answering in this one (RFC 9110, section 7.8). Node's parser loses what came in the same
       // packet behind such a request, so that no later answer on this connection may be taken for the one to that.
       if (request.headers.upgrade !== undefined) reply.header('connection', 'close');
