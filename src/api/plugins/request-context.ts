@@ -72,7 +72,10 @@ export const requestContextPlugin = fastifyPlugin(
         return;
       }
       // Nobody would read the answer, as the last one is on its way.
-      if (connection?.isEnding) throw new ApiError('bad_request');
+      if (connection?.isEnding) {
+        reply.header('connection', 'close');
+        throw new ApiError('bad_request');
+      }
       // Another protocol is refused by answering in this one (RFC 9110, section 7.8). Node's parser loses what came in the same
       // packet behind such a request, so that no later answer on this connection may be taken for the one to that.
       if (request.headers.upgrade !== undefined) reply.header('connection', 'close');
