@@ -19,8 +19,7 @@ const installed = Object.entries(packages).filter(([path, { link }]) => path !==
  * Binaries for machines unlike those that this project is tested on, whose hashes the registry did not tell when the lock
  * file was made. This list may only get shorter: `npm view NAME@VERSION dist.integrity` tells a hash.
  */
-const WITHOUT_HASH =
-  /^node_modules\/(@biomejs\/cli-|@oxc-parser\/binding-)/;
+const WITHOUT_HASH = /^node_modules\/(@biomejs\/cli-|@oxc-parser\/binding-)/;
 const MOST_WITHOUT_HASH = 23;
 
 test('each package has a hash that its download is held against', () => {
