@@ -1,4 +1,4 @@
-# For images that can be rebuilt bit by bit, add its digest: --build-arg NODE_IMAGE=node:24.20.0-bookworm-slim@sha256:…
+# For reproducible images, add the digest: --build-arg NODE_IMAGE=node:24.20.0-bookworm-slim@sha256:…
 ARG NODE_IMAGE=node:24.20.0-bookworm-slim
 
 FROM ${NODE_IMAGE} AS base
@@ -15,16 +15,16 @@ FROM base AS production-dependencies
 RUN npm ci --omit=dev
 
 FROM ${NODE_IMAGE}
-# tini is process 1: it ends node when a signal comes before node listens to signals, and reaps what commands leave behind.
-# What is started from a file that its user may not read belongs to root in /proc: so commands cannot read the environment
-# of the worker and of tini, nor their memory. Commands that need node find the other one, on the PATH.
+# tini is process 1: it ends node when a signal comes before node handles signals, and reaps processes that commands leave.
+# A process whose binary its user may not read belongs to root in /proc, so commands cannot read the environment and memory
+# of the worker and of tini. Commands use the ordinary node on the PATH.
 RUN apt-get update \
   && apt-get install --yes --no-install-recommends tini \
   && rm -rf /var/lib/apt/lists/* /var/cache/apt/* /var/log/apt /var/log/dpkg.log \
   && chmod 711 /usr/bin/tini \
   && install -D --mode=711 "$(command -v node)" /usr/local/lib/orc/node \
   && useradd --uid 1001 --user-group --no-create-home --home-dir /tmp orc-worker
-# A container is reached through its own address, not through its loopback interface; the ops listener stays there.
+# Callers reach a container through its own address; the ops listener stays on the loopback interface.
 ENV NODE_ENV=production HOST=0.0.0.0 OPS_PORT=9464
 WORKDIR /app
 COPY package.json ./
@@ -32,8 +32,7 @@ COPY --from=production-dependencies /app/node_modules ./node_modules
 COPY --from=build /app/dist ./dist
 COPY openapi ./openapi
 RUN sed --in-place '1s,.*,#!/usr/local/lib/orc/node,' dist/orc.js && ln -s /app/dist/orc.js /usr/local/bin/orc
-# The API's user. The worker is started as 1001:1001. By number, so that Kubernetes sees that it is not root. Nothing but
-# /tmp is written to.
+# The API's user; the worker runs as 1001:1001. A number lets Kubernetes verify that it is not root. Both write only to /tmp.
 USER 1000:1000
 EXPOSE 3000
 STOPSIGNAL SIGTERM

@@ -34,13 +34,13 @@ export const ConfigSchema = Type.Object({
   REDIS_URL: Type.Optional(
     Type.String({
       description:
-        '`redis://`, `redis+sentinel://`, `redis+cluster://` (with `rediss`: TLS) or the path of a Unix socket, as docs/redis.md says. Default: the Redis of a running `orc local`',
+        '`redis://`, `redis+sentinel://`, `redis+cluster://` (with `rediss`: TLS) or the path of a Unix socket, see docs/redis.md. Default: the Redis of a running `orc local`',
     }),
   ),
   REDIS_PREFIX: Type.String({
     default: 'orc',
     pattern: '^[A-Za-z0-9_-]{1,64}$',
-    description: 'Separates installations that share a Redis; every key begins with it in braces',
+    description: 'Separates installations that share a Redis; every key begins with it, in braces',
   }),
   LOG_LEVEL: oneOf(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'], {
     default: 'info',
@@ -50,7 +50,7 @@ export const ConfigSchema = Type.Object({
     Type.String({
       pattern: '^[0-9A-Fa-f.:/, ]+$',
       description:
-        'Addresses or networks of reverse proxies whose `X-Forwarded-*` headers count, comma-separated',
+        'Addresses or networks of reverse proxies whose `X-Forwarded-*` headers are trusted, comma-separated',
     }),
   ),
   BODY_LIMIT_BYTES: Type.Integer({
@@ -63,47 +63,47 @@ export const ConfigSchema = Type.Object({
     default: 2000,
     minimum: 50,
     maximum: 60_000,
-    description: 'Longest time Redis may take to accept a run before the API answers 503, in milliseconds',
+    description: 'How long Redis may take to accept a run before the API answers 503, in milliseconds',
   }),
   MAX_QUEUED_RUNS: Type.Integer({
     default: 100_000,
     minimum: 1,
-    description: 'Runs that may wait at the same time; more are answered 503 `queue_full`',
+    description:
+      'Runs that may wait at the same time, over all API processes; more are answered 503 `queue_full`',
   }),
   WORKER_CONCURRENCY: Type.Integer({
     default: 10,
     minimum: 1,
     maximum: 1000,
-    description: 'Runs one worker executes at the same time',
+    description: 'Runs that one worker executes at the same time',
   }),
   RUN_TIMEOUT_MS: Type.Integer({
     default: 600_000,
     minimum: 100,
     maximum: MAX_TIMEOUT_MS,
-    description:
-      'Longest time of one attempt, unless the automation has its own `--timeout`, in milliseconds',
+    description: 'Time limit of one attempt, unless the automation has its own `--timeout`, in milliseconds',
   }),
   RUN_RETENTION_DAYS: Type.Number({
     default: 7,
     exclusiveMinimum: 0,
     maximum: 365,
-    description: 'Days that ended runs and their logs are kept',
+    description: 'How long ended runs and their logs are kept, in days',
   }),
   RUN_RETENTION_COUNT: Type.Integer({
     default: 10_000,
     minimum: 0,
-    description: 'Ended runs of one automation that are kept at most, unless it has its own `--keep-runs`',
+    description: 'Ended runs to keep of each automation, unless it has its own `--keep-runs`',
   }),
   SHUTDOWN_GRACE_MS: Type.Integer({
     default: 10_000,
     minimum: 100,
     maximum: 3_600_000,
-    description: 'Time for requests and runs in progress to finish after SIGTERM, in milliseconds',
+    description: 'Time for requests and runs in progress to end after SIGTERM, in milliseconds',
   }),
   DELIVERY_DENY: Type.Optional(
     Type.Literal('private', {
       description:
-        '`private`: automations with a URL do not reach private and loopback addresses either. Link-local and metadata addresses are denied always',
+        '`private`: automations with a URL cannot reach private and loopback addresses. Link-local and metadata addresses are always denied',
     }),
   ),
   OPS_HOST: Type.String({
@@ -116,7 +116,7 @@ export const ConfigSchema = Type.Object({
       minimum: 0,
       maximum: 65_534,
       description:
-        'Port of the private listener of `orc api` or `orc worker`; with `orc local`, of the API, and one more of the worker. Default: there is none',
+        'Port of the private listener of `orc api` or `orc worker`. With `orc local`: of the API; the worker uses the next port. Default: no listener',
     }),
   ),
   OPS_QUEUES: oneOf(['off', 'read', 'write'], {
@@ -128,14 +128,13 @@ export const ConfigSchema = Type.Object({
     Type.String({
       minLength: 16,
       description:
-        'Password for `/queues`, of at least 16 characters. Needed when `OPS_HOST` is not an address of this machine only',
+        'Password for `/queues`, at least 16 characters. Required unless `OPS_HOST` is a loopback address',
     }),
   ),
   OTEL_EXPORTER_OTLP_ENDPOINT: Type.Optional(
     Type.String({
       pattern: '^https?://',
-      description:
-        'Where traces are sent by OTLP over HTTP, such as `http://127.0.0.1:4318`. Default: nowhere',
+      description: 'Receiver of traces, OTLP over HTTP, such as `http://127.0.0.1:4318`. Default: no traces',
     }),
   ),
   OTEL_EXPORTER_OTLP_PROTOCOL: oneOf(['http/protobuf', 'http/json'], {
@@ -146,20 +145,20 @@ export const ConfigSchema = Type.Object({
     Type.String({
       pattern: '^\\s*[^\\s=,]+\\s*=',
       description:
-        'Headers sent with traces, such as `authorization=Bearer%20…`; several are separated by commas, values percent-encoded',
+        'Headers sent with traces, such as `authorization=Bearer%20…`; comma-separated, values percent-encoded',
     }),
   ),
   ORC_VERSION: Type.Optional(
     Type.String({
       minLength: 1,
-      description: 'Version shown in the health report. Default: the one of the package',
+      description: 'Version shown in the health report. Default: the version of the package',
     }),
   ),
 });
 
 /**
- * The variables that hold a secret. Each may be given as a file instead, by the variable of its name and `_FILE`: what is
- * in a file is not in the environment, which a process's children and the tools that look at containers get to see.
+ * The variables that hold a secret. `NAME_FILE` may name a file with the value instead: child processes and tools that
+ * inspect containers see the environment, but not the file.
  */
 export const SECRET_VARIABLES = ['REDIS_URL', 'OPS_TOKEN', 'OTEL_EXPORTER_OTLP_HEADERS'] as const;
 
@@ -172,7 +171,7 @@ export type Config = Readonly<Omit<Variables, 'ORC_VERSION'> & { version: string
 /** Decimal, as people write numbers into environments, and files with environments end their lines. */
 const DECIMAL = /^\s*-?(\d+\.?\d*|\.\d+)\s*$/;
 
-/** The environment is wrong; the message lists every problem, and no value. */
+/** The environment is invalid. The message lists every problem and no value. */
 export class ConfigError extends Error {
   override name = 'ConfigError';
 }
@@ -180,7 +179,7 @@ export class ConfigError extends Error {
 /**
  * Reads and checks the environment.
  *
- * @throws ConfigError naming every variable that is wrong and what is expected of it
+ * @throws ConfigError that names every invalid variable and what it must be
  */
 export function readConfig(env: NodeJS.ProcessEnv = process.env): Config {
   const problems = new Map<string, string>();
@@ -211,15 +210,15 @@ function valuesOf(env: NodeJS.ProcessEnv): Variables {
   return Value.Default(ConfigSchema, values) as Variables;
 }
 
-/** What the files hold that the environment names; what is wrong with them is added to the problems. */
+/** The secrets in the files that the environment names; adds what is wrong with the files to the problems. */
 function readSecretFiles(env: NodeJS.ProcessEnv, problems: Map<string, string>): NodeJS.ProcessEnv {
   const secrets: NodeJS.ProcessEnv = {};
   for (const name of SECRET_VARIABLES) {
     const variable = `${name}_FILE`;
     const path = env[variable];
     if (!path) continue;
-    if (env[name]) problems.set(variable, `is set, and so is ${name}, of which one is too many`);
-    // Not shown: whoever mistook the variable for the one without _FILE has put the secret there.
+    if (env[name]) problems.set(variable, `and ${name} are both set; set only one of them`);
+    // The value is not shown: it may be the secret itself, set without _FILE in mind.
     else if (!isAbsolute(path)) problems.set(variable, 'must be an absolute path');
     else {
       try {
@@ -254,10 +253,10 @@ function problemOfRedisUrl(url: string | undefined): string | undefined {
   return undefined;
 }
 
-/** Shorter values are words that stand in other texts, too. */
+/** Shorter values may also occur in other texts. */
 const MIN_SECRET_LENGTH = 8;
 
-/** The secrets among the values, which may stand in no line of a log. */
+/** The secrets among the values, which must not appear in the log. */
 export function secretsOf({ REDIS_URL, OPS_TOKEN, OTEL_EXPORTER_OTLP_HEADERS }: Config): string[] {
   const headers = Object.values(parseHeaders(OTEL_EXPORTER_OTLP_HEADERS));
   const secrets = [REDIS_URL && passwordsOf(REDIS_URL), OPS_TOKEN, headers, OTEL_EXPORTER_OTLP_HEADERS];
@@ -270,7 +269,7 @@ function passwordsOf(url: string): (string | undefined)[] {
   return [password, address.topology === 'sentinel' ? address.sentinelPassword : undefined];
 }
 
-/** What `OTEL_EXPORTER_OTLP_HEADERS` says, as OpenTelemetry's specification has it. */
+/** Parses `OTEL_EXPORTER_OTLP_HEADERS` as OpenTelemetry's specification describes it. */
 export function parseHeaders(text = ''): Record<string, string> {
   const headers = text.split(',').flatMap((pair) => {
     const [, name, value] = /^\s*([^\s=]+)\s*=\s*(.*?)\s*$/.exec(pair) ?? [];
@@ -287,12 +286,12 @@ function decodeIfEncoded(text: string): string {
   }
 }
 
-/** The process's environment, for those who hand parts of it to child processes. */
+/** The process's environment, for code that passes parts of it to child processes. */
 export function processEnvironment(): Readonly<NodeJS.ProcessEnv> {
   return process.env;
 }
 
-/** One line a variable: what is wrong with it, and what it is for. */
+/** One line per variable: what is wrong with it, and what it is for. */
 function describeProblems(problems: ReadonlyMap<string, string>): string {
   const lines = [...problems].map(
     ([name, problem]) => `  ${name} ${problem}: ${properties[name.replace(/_FILE$/, '')]?.description}.`,

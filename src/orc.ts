@@ -15,14 +15,14 @@ import { type Config, packageVersion, processEnvironment, readConfig } from './c
 import { errorText } from './core/error-record.ts';
 import { stateDirOf } from './local/data-folder.ts';
 
-/** Exit codes: 0 success, 1 the command failed, 2 it was typed wrongly; commands that wait for a run have more. */
+/** Exit codes: 0 success, 1 failure, 2 usage error; commands that wait for a run have more. */
 const FAILURE = 1;
 const USAGE = 2;
 
 const output = createOutput(process.stdout, process.stderr, Boolean(processEnvironment()['NO_COLOR']));
 let config: Config | undefined;
 const context: CommandContext = {
-  // Once: a file that holds a secret may be a pipe.
+  // Read once: a secret's file may be a pipe.
   config: () => {
     config ??= readConfig();
     return config;
@@ -38,15 +38,15 @@ const program = new Command('orc')
   .addHelpText(
     'after',
     helpText({
-      notes: `Commands work with the Redis that REDIS_URL names, or else with that of an \`orc local\` which runs in this folder or
-above it. Each explains itself with --help, and all that print a result print it as JSON with --json.`,
+      notes: `Commands use the Redis of REDIS_URL, or else of the \`orc local\` that runs in this folder or above it.
+See \`orc <command> --help\`. Commands that print a result print JSON with --json.`,
       exitCodes:
-        '0 success, 1 failure, 2 typed wrongly; commands that wait for a run have more, which their help lists',
+        '0 success, 1 failure, 2 usage error; commands that wait for a run have more, see their help',
       examples: ['orc local', 'orc automations create hello -- cat', 'orc runs list'],
     }),
   )
   .configureOutput({ writeOut: output.out, writeErr: output.err })
-  .showHelpAfterError('Every command explains itself with --help.')
+  .showHelpAfterError('See `orc <command> --help`.')
   .exitOverride();
 for (const command of [
   localCommand(context),
@@ -69,7 +69,7 @@ try {
   process.exitCode = exitCodeOf(error);
 }
 
-/** Subcommands that are added, unlike those that are created in place, do not take over their parent's settings. */
+/** Commander copies a parent's settings to subcommands that it creates itself, but not to added ones. */
 function inherit(parent: Command): void {
   for (const command of parent.commands) {
     command.copyInheritedSettings(parent);

@@ -131,18 +131,18 @@ test.each([
   ['RUN_RETENTION_DAYS', '.5', ''],
   ['PORT', '', ''],
   ['MAX_QUEUED_RUNS', '0', 'must be an integer of at least 1: Runs'],
-  ['RUN_RETENTION_DAYS', '0', 'must be a number above 0 and at most 365: Days'],
+  ['RUN_RETENTION_DAYS', '0', 'must be a number above 0 and at most 365: How long'],
   ['RUN_TIMEOUT_MS', '604800001', 'must be an integer of at least 100 and at most 604800000'],
-  ['LOG_LEVEL', 'INFO', 'is not usable: `trace`, `debug`'],
-  ['REDIS_URL', 'localhost:6379', 'is not usable: `redis://`'],
+  ['LOG_LEVEL', 'INFO', 'is invalid: `trace`, `debug`'],
+  ['REDIS_URL', 'localhost:6379', 'is invalid: `redis://`'],
   ['REDIS_URL', 'redis://s3cret@localhost', 'has a user without a password'],
   ['REDIS_URL', 'redis://:a/b@localhost', 'is not a valid URL (in a password, '],
   ['REDIS_URL', 'redis://localhost', ''],
   ['REDIS_URL', 'redis+sentinel://a,b/mymaster', ''],
   ['REDIS_URL', '/run/redis.sock', ''],
-  ['PUBLIC_URL', 'https://user:password@example.com', 'is not usable'],
+  ['PUBLIC_URL', 'https://user:password@example.com', 'is invalid'],
   ['PUBLIC_URL', 'https://example.com/', ''],
-  ['REDIS_PREFIX', 'a:b', 'is not usable'],
+  ['REDIS_PREFIX', 'a:b', 'is invalid'],
 ])('%s=%s: %s', (name, value, problem) => {
   const problems = problemsOf({ [name]: value });
   if (problem === '') expect(problems).toBe('');
@@ -196,9 +196,9 @@ test.each(SECRET_VARIABLES)(
     );
     expect(problemOf({ [file]: folder('.') })).toContain('cannot be read (EISDIR)');
     expect(problemOf({ [file]: empty })).toContain(`${file} names ${empty}, which is empty`);
-    expect(problemOf({ [file]: wrong })).toContain(`  ${name} is not usable: `);
+    expect(problemOf({ [file]: wrong })).toContain(`  ${name} is invalid: `);
     expect(problemOf({ [file]: wrong, [name]: 'redis://:s3cret=s3cret@cache' })).toContain(
-      `${file} is set, and so is ${name}`,
+      `${file} and ${name} are both set`,
     );
     // Whoever confuses the two variables puts the secret here.
     expect(problemOf({ [file]: 's3cret' })).toContain(`${file} must be an absolute path`);

@@ -33,24 +33,24 @@ export function fileCommands(context: CommandContext): Command[] {
   const schemaPath = fileURLToPath(new URL(SCHEMA_FILE, PACKAGE_ROOT));
 
   const applying = new Command('apply')
-    .description('make the automations what a file says: show the plan, then carry it out')
+    .description('apply a file of automations, after showing the plan')
     .requiredOption('-f, --file <path>', 'the file, in YAML or JSON; - is standard input')
     .option('--dry-run', 'show the plan and change nothing')
     .option('--prune', 'delete the automations that the file does not name')
     .option(
       '--keys-dir <dir>',
-      'write the keys of new automations there, a file each, instead of printing them',
+      'write the keys of new automations to files in this folder instead of printing them',
     )
-    .option('-y, --yes', 'do not ask before changing something')
+    .option('-y, --yes', 'do not ask before the plan is carried out')
     .option('--json', 'print JSON, and do not ask')
     .addHelpText(
       'after',
       helpText({
-        notes: `In a terminal it asks before it changes something; in a script it does not. A new automation's key is shown only
-once, or with --keys-dir written to a file that is named after the slug and that only you may read. Keys of
-automations that exist never change. Without --prune nothing is deleted.
+        notes: `In a terminal it asks before it changes anything; in a script it does not. The key of a new automation is shown only
+once or, with --keys-dir, written to a file that is named after the slug and that only you may read. Keys of existing
+automations never change. Without --prune nothing is deleted.
 
-The file, of which \`orc export\` writes one:
+An example of the file; \`orc export\` writes one for what exists:
   automations:
     nightly-report:
       command: [python3, /srv/report.py]
@@ -59,10 +59,10 @@ The file, of which \`orc export\` writes one:
       url: https://example.com/hook
       attempts: 5
 
-Its fields are the options of \`orc automations create\`, and this schema lets editors complete and check them:
+Its fields are the options of \`orc automations create\`. With this schema, editors complete and check them:
   ${schemaPath}`,
         exitCodes:
-          '0 it is as the file says, or with --dry-run could be, 1 the file is wrong or something failed, 2 typed wrongly',
+          '0 the file is applied, or valid with --dry-run, 1 the file is invalid or a step failed, 2 usage error',
         examples: [
           'orc apply -f automations.yaml --dry-run',
           'orc apply -f automations.yaml --prune --keys-dir keys',
@@ -76,12 +76,12 @@ Its fields are the options of \`orc automations create\`, and this schema lets e
     });
 
   const exporting = new Command('export')
-    .description('print the automations that exist as a file for `orc apply`, which changes nothing then')
+    .description('print the existing automations as a file for `orc apply`')
     .option('--json', 'print JSON, which `orc apply` reads too')
     .addHelpText(
       'after',
       helpText({
-        notes: `API keys and signing secrets are not in it. The values that --env has stored are: keep the file as safe as they are.`,
+        notes: `It has no API keys and no signing secrets, but it has the values of --env: protect the file accordingly.`,
         examples: ['orc export > automations.yaml'],
       }),
     )
@@ -104,14 +104,14 @@ async function apply(
   const { prune = false, dryRun, yes, json } = options;
   const existing = await store.automations.list();
   const plan = planOf(entries, existing, prune);
-  const spared = existing.filter(({ slug }) => !plan.some((step) => step.slug === slug)).length;
-  if (!json) showPlan(plan, spared, output);
+  const kept = existing.filter(({ slug }) => !plan.some((step) => step.slug === slug)).length;
+  if (!json) showPlan(plan, kept, output);
   const isDone = plan.every(({ change }) => change === 'unchanged');
   if (dryRun || isDone) {
     if (json) return output.json({ applied: false, plan: plan.map(forPrograms), secrets: [] });
     return output.line(isDone ? 'There is nothing to change.' : 'This was a dry run: nothing was changed.');
   }
-  if (!yes && !json && !(await agrees())) throw new CommandError('Nothing was changed.');
+  if (!yes && !json && !(await askToContinue())) throw new CommandError('Nothing was changed.');
   await carryOut(plan, store, options, output);
   if (!json) output.line(summarise(plan));
 }
@@ -129,16 +129,14 @@ async function contentOf(file: string): Promise<string> {
   }
 }
 
-function showPlan(plan: readonly Step[], spared: number, output: Output): void {
+function showPlan(plan: readonly Step[], kept: number, output: Output): void {
   if (plan.length > 0) {
     const [header = '', ...lines] = table(['PLAN', 'AUTOMATION', 'WHAT'], plan.flatMap(describe));
     output.line(output.style('dim', header));
     for (const line of lines) output.line(line);
     output.line();
   }
-  if (spared > 0) {
-    output.line(`Not in the file and left alone, as --prune was not given: ${spared}.`);
-  }
+  if (kept > 0) output.line(`Not in the file, kept without --prune: ${kept}.`);
 }
 
 function describe(step: Step): string[][] {
@@ -146,11 +144,11 @@ function describe(step: Step): string[][] {
   if (step.change === 'create') {
     return [[change, slug, shown(decisiveValue(masked(definitionOf(slug, step.entry))))]];
   }
-  if (step.change === 'delete') return [[change, slug, 'its key ends; its runs stay readable']];
+  if (step.change === 'delete') return [[change, slug, 'its key becomes invalid; its runs stay readable']];
   if (step.change === 'unchanged') return [[change, slug]];
   return step.fields.map(({ field, from, to }, index) => {
-    const isTold = from !== undefined || to !== undefined;
-    const what = isTold ? `${shown(from)} → ${shown(to)}` : 'another value';
+    const isShown = from !== undefined || to !== undefined;
+    const what = isShown ? `${shown(from)} → ${shown(to)}` : 'another value';
     return [index === 0 ? change : '', index === 0 ? slug : '', `${field}: ${what}`];
   });
 }
@@ -160,12 +158,12 @@ function shown(value: unknown): string {
   return typeof value === 'object' ? JSON.stringify(value) : String(value);
 }
 
-/** Asks the person at the terminal; a script has nobody to ask, and means what it says. */
-async function agrees(): Promise<boolean> {
+/** Asks the user at a terminal; a script is not asked. */
+async function askToContinue(): Promise<boolean> {
   if (!process.stdin.isTTY || !process.stdout.isTTY) return true;
   const terminal = createInterface({ input: process.stdin, output: process.stdout });
   try {
-    return /^y(es)?$/i.test((await terminal.question('Carry this out? [y/N] ')).trim());
+    return /^y(es)?$/i.test((await terminal.question('Carry out this plan? [y/N] ')).trim());
   } finally {
     terminal.close();
   }

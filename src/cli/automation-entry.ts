@@ -15,7 +15,7 @@ import {
 } from '../core/automation.ts';
 import { formatRate, parseDuration, parseRate, writeDuration } from './durations.ts';
 
-export const WHAT_A_SLUG_IS = `Use lower-case letters and digits, words joined by single hyphens, at most ${SLUG_MAX_LENGTH} characters, such as nightly-report.`;
+export const WHAT_A_SLUG_IS = `Use lower-case letters, digits and single hyphens between them, at most ${SLUG_MAX_LENGTH} characters, such as nightly-report.`;
 
 /** The JSON Schema of a file of automations, from the package's folder. */
 export const SCHEMA_FILE = 'openapi/automations.schema.json';
@@ -63,8 +63,8 @@ const commonFields = Type.Object({
 });
 
 /**
- * An automation as its operator writes it: as an entry of a file, or as the options of `orc automations create`. What is
- * left out has its default. The descriptions are shown by editors.
+ * An automation as its operator writes it: as an entry of a file, or as the options of `orc automations create`. A missing
+ * field has its default. Editors show the descriptions.
  */
 export const AutomationEntrySchema = Type.Partial(
   Type.Object(Object.assign({}, ...TYPES.map(({ fields }) => fields), commonFields.properties)),
@@ -157,8 +157,8 @@ function problemOf(field: string, problem: string): EntryProblem {
 function unknownField(name: string): string {
   const nearest = closest(name, Object.keys(EXPECTED));
   return distance(name, nearest) <= MAX_TYPOS
-    ? `is not known. Did you mean ${nearest}?`
-    : `is not known. There are: ${Object.keys(EXPECTED).join(', ')}.`;
+    ? `is unknown. Did you mean ${nearest}?`
+    : `is unknown. Known fields: ${Object.keys(EXPECTED).join(', ')}.`;
 }
 
 /** Quotes a value, unless it is long or may be a secret. */

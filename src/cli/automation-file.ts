@@ -28,7 +28,7 @@ const AutomationFileSchema = Type.Object(
     automations: Type.Record(Type.String({ pattern: SLUG_PATTERN }), AutomationEntrySchema, {
       additionalProperties: false,
       propertyNames: { maxLength: SLUG_MAX_LENGTH },
-      description: 'The automations by their slugs, which are their names in the URL',
+      description: 'The automations by slug, their name in the URL',
     }),
   },
   { additionalProperties: false },
@@ -47,9 +47,9 @@ export function schemaText(): string {
 /**
  * Reads a file of automations, in YAML or JSON.
  *
- * @param name what the file is called in messages
+ * @param name the file's name in messages
  * @returns the entries by slug, in the order of the file
- * @throws CommandError with every problem, each in a line that begins with the file's name and the line
+ * @throws CommandError with every problem, one per line, each with the file's name and the line number
  */
 export function readAutomationFile(text: string, name: string): Map<string, AutomationEntry> {
   const lineCounter = new LineCounter();
@@ -67,13 +67,13 @@ export function readAutomationFile(text: string, name: string): Map<string, Auto
   }
   if (messages.length > 0) {
     throw new CommandError(
-      `${name} is not a file of automations; nothing was changed.\n${messages.join('\n')}`,
+      `${name} is not a valid file of automations; nothing was changed.\n${messages.join('\n')}`,
     );
   }
   return new Map(Object.entries(automations as Record<string, AutomationEntry>));
 }
 
-/** Aliases are followed, but not so far that a small file becomes a huge one. */
+/** Resolves aliases, up to a limit that stops a small file from becoming a huge one. */
 function contentOf(document: Document): unknown {
   try {
     return document.toJS();
@@ -86,19 +86,19 @@ export function entriesOf(automations: readonly Automation[]): Record<string, Au
   return Object.fromEntries(automations.map((automation) => [automation.slug, entryOf(automation)]));
 }
 
-/** Said at the top of what `orc export` prints. */
+/** First lines of what `orc export` prints. */
 const HEADER = [
   ` yaml-language-server: $schema=./node_modules/orc/${SCHEMA_FILE}`,
-  ' Written by `orc export`, read by `orc apply -f`. API keys and signing secrets are not in it; the values below env: are.',
+  ' Written by `orc export`, read by `orc apply -f`. It has no API keys and signing secrets, but the values of env:.',
 ].join('\n');
 
-/** The file that `orc apply` would change nothing for. */
+/** The file that describes these automations: to apply it changes nothing. */
 export function writeAutomationFile(automations: readonly Automation[]): string {
   const document = new Document({ automations: entriesOf(automations) });
   document.commentBefore = HEADER;
   const entries = document.get('automations') as YAMLMap;
   entries.items.forEach((pair, index) => {
-    // An empty line between two automations, and lists of words on one line.
+    // An empty line between two automations; lists of words on one line.
     if (index > 0 && isNode(pair.key)) pair.key.spaceBefore = true;
     if (!isYamlMap(pair.value)) return;
     for (const { value } of pair.value.items) {
@@ -119,7 +119,7 @@ function problemsOfFile(content: unknown): FileProblem[] {
   const { automations, ...others } = content;
   const unknown = Object.keys(others).map((field) => ({
     path: [field],
-    message: `${field} is not known; automations are below automations:`,
+    message: `${field} is unknown; list the automations under automations:`,
   }));
   if (!isMap(automations)) {
     const message = 'automations is a map of slugs to automations; {} is one without any';

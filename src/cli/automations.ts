@@ -19,13 +19,13 @@ import { CommandError, pairs, table, UsageError } from './output.ts';
 
 const DEFAULT_GRACE = '24h';
 
-/** Milliseconds. An old key that stays valid for longer than a year is not being replaced. */
+/** Longest grace period of an old key, in milliseconds. */
 const MAX_GRACE_MS = 365 * 86_400_000;
 
-/** Two slugs that differ in more letters than this are not taken for a typo of each other. */
+/** A slug that differs in more letters than this from another one is not a typo of it. */
 const MAX_TYPOS = 3;
 
-const MASKED = 'What may be a secret in a URL is shown as ***; `orc export` prints it as it is stored.';
+const MASKED = 'Possible secrets in URLs are shown as ***; `orc export` prints them in full.';
 
 /** The others have the names of an entry's fields. */
 interface CreateOptions extends Readonly<Record<string, unknown>> {
@@ -34,10 +34,10 @@ interface CreateOptions extends Readonly<Record<string, unknown>> {
   json?: boolean;
 }
 
-/** `orc automations …`: create automations and look after their keys. */
+/** `orc automations …`: create and manage automations and their keys. */
 export function automationsCommand(context: CommandContext): Command {
   const { output } = context;
-  const group = new Command('automations').description('create automations and look after their keys');
+  const group = new Command('automations').description('create and manage automations and their keys');
 
   const create = group
     .command('create')
@@ -61,8 +61,8 @@ export function automationsCommand(context: CommandContext): Command {
     .addHelpText(
       'after',
       helpText({
-        notes: `The command gets the payload on its standard input, and of the worker's environment PATH, HOME, LANG, TZ and what
---pass-env names. A URL gets it in a signed POST; the signing secret is shown once, too.`,
+        notes: `The command gets the payload on its standard input. Of the worker's environment it gets PATH, HOME, LANG, TZ and the
+variables of --pass-env. A URL gets the payload in a signed POST; the signing secret is shown only once, too.`,
         examples: [
           'orc automations create nightly-report -- python3 /srv/report.py --format pdf',
           'orc automations create deploy --concurrency 1 --on-worker-loss fail --cwd /srv/app -- ./deploy.sh',
@@ -76,7 +76,7 @@ export function automationsCommand(context: CommandContext): Command {
       const created = await withStore(context, ({ automations }) => automations.create(definition));
       if (created.status === 'exists') {
         throw new CommandError(
-          `An automation ${slug} exists already and was left as it is. Choose another slug, or delete it first: orc automations delete ${slug}`,
+          `The automation ${slug} already exists and was not changed. Choose another slug, or delete it first: orc automations delete ${slug}`,
         );
       }
       const { automation, apiKey, signingSecret } = created;
@@ -133,7 +133,9 @@ export function automationsCommand(context: CommandContext): Command {
 
   group
     .command('show')
-    .description("show one automation: what it does, its limits, its last success and its keys' dates")
+    .description(
+      'show one automation: its action, limits, last success, rejected requests and the age of its keys',
+    )
     .argument('<slug>', 'the automation')
     .option('--json', 'print JSON')
     .addHelpText('after', helpText({ notes: MASKED, examples: ['orc automations show nightly-report'] }))
@@ -158,9 +160,7 @@ export function automationsCommand(context: CommandContext): Command {
   ] as const) {
     group
       .command(verb)
-      .description(
-        enabled ? 'accept triggers again' : 'accept no more triggers, and execute no run that still waits',
-      )
+      .description(enabled ? 'accept triggers again' : 'reject triggers, and cancel the runs that still wait')
       .argument('<slug>', 'the automation')
       .option('--json', 'print JSON')
       .addHelpText('after', helpText({ examples: [`orc automations ${verb} nightly-report`] }))
@@ -181,7 +181,7 @@ export function automationsCommand(context: CommandContext): Command {
     .addHelpText(
       'after',
       helpText({
-        notes: `Its runs that still wait are not executed. The slug is free again, for an automation with another key.`,
+        notes: `Its waiting runs are not executed. A new automation may use the slug, with a new key.`,
         examples: ['orc automations delete nightly-report'],
       }),
     )
@@ -198,12 +198,12 @@ export function automationsCommand(context: CommandContext): Command {
     .description('issue a new key; the old one stays valid for a while')
     .argument('<slug>', 'the automation')
     .option('--grace <duration>', 'how long the old key stays valid; 0 revokes it at once', DEFAULT_GRACE)
-    .option('-q, --quiet', 'print the new key and nothing else')
+    .option('-q, --quiet', 'print only the new key')
     .option('--json', 'print JSON')
     .addHelpText(
       'after',
       helpText({
-        notes: `The new key is shown only once. A key that was still in its own grace period ends at once.`,
+        notes: `The new key is shown only once. An older key that is still in its grace period becomes invalid at once.`,
         examples: [
           'orc automations rotate-key deploy',
           'KEY=$(orc automations rotate-key deploy --grace 0 --quiet)',
@@ -212,7 +212,7 @@ export function automationsCommand(context: CommandContext): Command {
     )
     .action(async (slug: string, options: { grace: string; quiet?: boolean; json?: boolean }) => {
       const graceMs = parseDuration(options.grace);
-      if (graceMs > MAX_GRACE_MS) throw new UsageError('--grace is at most 365d.');
+      if (graceMs > MAX_GRACE_MS) throw new UsageError('--grace must be at most 365d.');
       const { apiKey, previousKeyEndsAt } = await withStore(context, async (store) => {
         const rotated = await store.automations.rotateKey(slug, graceMs);
         if (rotated.status === 'not_found') throw await unknownSlug(store, slug);
@@ -224,7 +224,7 @@ export function automationsCommand(context: CommandContext): Command {
       output.line();
       output.line(`  ${output.style('bold', apiKey)}`);
       output.line();
-      output.line('Save it now: it is not stored and never shown again.');
+      output.line('Save it now: it is never shown again.');
       output.line(
         graceMs === 0
           ? 'The old key is no longer valid.'
@@ -240,7 +240,7 @@ export function curlLine(origin: string, slug: string, apiKey: string, payload =
   return `curl -X POST ${origin}/orc/api/automation-triggers/${slug} -H 'x-api-key: ${apiKey}' -H 'content-type: application/json' -d '${payload}'`;
 }
 
-/** The error for a slug that does not exist, with the slug that was probably meant. */
+/** The error for an unknown slug; it suggests a similar one. */
 export async function unknownSlug(store: Store, slug: string): Promise<CommandError> {
   const slugs = await store.automations.slugs();
   const nearest = slugs.length > 0 ? closest(slug, slugs) : undefined;
@@ -283,10 +283,7 @@ function describe(automation: Automation, lastSuccess: Date | undefined, rejecti
     ['attempts', String(automation.attempts)],
     ['concurrency', concurrency === undefined ? 'no limit' : String(concurrency)],
     ['rate', rate ? formatRate(rate) : 'no limit'],
-    [
-      'kept runs',
-      automation.keepRuns === undefined ? 'as RUN_RETENTION_COUNT says' : String(automation.keepRuns),
-    ],
+    ['kept runs', automation.keepRuns === undefined ? 'RUN_RETENTION_COUNT' : String(automation.keepRuns)],
     ['worker loss', automation.onWorkerLoss],
     ['last success', lastSuccess?.toISOString() ?? 'never'],
     ...describeRejections(rejections),
@@ -296,7 +293,7 @@ function describe(automation: Automation, lastSuccess: Date | undefined, rejecti
   ]);
 }
 
-/** One line for each reason, the latest first. */
+/** One line per error, the latest first. */
 function describeRejections(rejections: Rejection[]): [string, string][] {
   if (rejections.length === 0) return [['rejected', 'no request']];
   return rejections.map(({ error, count, lastAt }, index) => [

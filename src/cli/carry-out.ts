@@ -7,9 +7,9 @@ import { CommandError, type Output } from './output.ts';
 import { forPrograms, type Step } from './plan.ts';
 
 /**
- * Does what a plan says, step by step, and prints what is issued or writes it to files.
+ * Carries out a plan step by step, and prints the issued secrets or writes them to files.
  *
- * @throws CommandError when an automation is no longer what it was when the plan was made
+ * @throws CommandError when an automation has changed since the plan was made
  */
 export async function carryOut(
   plan: readonly Step[],
@@ -18,13 +18,13 @@ export async function carryOut(
   output: Output,
 ): Promise<void> {
   const expected = plan.flatMap(expectedOf);
-  // Made before anything is changed, so that nothing is issued that could not be written.
+  // The files are reserved first: a secret that cannot be written must not be issued.
   const files = keysDir === undefined ? undefined : await openKeyFiles(keysDir, expected);
   const secrets: IssuedSecrets[] = [];
   const done: Step[] = [];
   const print = (issued: IssuedSecrets) => {
     secrets.push(issued);
-    // At once, as the next step may fail.
+    // Printed at once, because the next step may fail.
     if (!json) showSecrets(issued, output);
   };
   try {
@@ -42,7 +42,7 @@ export async function carryOut(
   if (files && !json && expected.length > 0) output.line(`The keys are in ${keysDir}.`);
 }
 
-/** What a step issues. */
+/** The secrets that a step issues. */
 function expectedOf(step: Step): ExpectedSecrets[] {
   if (step.change !== 'create' && step.change !== 'change') return [];
   const { slug, entry } = step;
@@ -67,13 +67,13 @@ async function writeOrPrint(
   } catch (error) {
     print(issued);
     throw new CommandError(
-      `What was issued for ${issued.slug} cannot be written to its files (${(error as Error).message}) and is printed instead. What follows it in the plan was left as it is. Make room, then run the command again.`,
+      `The secrets of ${issued.slug} could not be written to files (${(error as Error).message}) and are printed instead. The rest of the plan was not carried out. Free disk space, then run the command again.`,
       { cause: error },
     );
   }
 }
 
-/** @returns what was issued by it */
+/** @returns the secrets that it issued */
 async function carryOutStep(step: Step, { automations }: Store): Promise<IssuedSecrets | undefined> {
   const { change, slug } = step;
   if (change === 'create') {
@@ -94,7 +94,7 @@ async function carryOutStep(step: Step, { automations }: Store): Promise<IssuedS
 
 function changedMeanwhile(slug: string): CommandError {
   return new CommandError(
-    `Somebody else changed ${slug} meanwhile; it and what follows it in the plan were left as they are. Run the command again.`,
+    `Somebody else changed ${slug} in the meantime; it and the rest of the plan were left unchanged. Run the command again.`,
   );
 }
 

@@ -1,40 +1,39 @@
 import closeWithGrace from 'close-with-grace';
 
-/** Beyond the grace period, time for what takes time to end, in milliseconds; then the process ends as it is. */
+/** Time to close beyond the grace period, in milliseconds; then the process exits in any state. */
 export const LAST_RESORT_MS = 10_000;
 
 /**
- * Signals closer together than this, in milliseconds, are one order to stop: npm passes on what the terminal, `timeout`
- * or systemd has sent to every process already.
+ * Signals closer together than this, in milliseconds, count as one: npm repeats a signal that the terminal, `timeout` or
+ * systemd has already sent to every process.
  */
-const SAME_ORDER_MS = 500;
+const SAME_SIGNAL_MS = 500;
 
 const STOP_SIGNALS = ['SIGINT', 'SIGTERM'] as const;
 
-/** Why a process ends. With neither of the two, it was told so by other means. */
+/** Why a process ends; neither is set when `close` was called. */
 export interface ClosingReason {
   signal?: NodeJS.Signals;
   err?: Error;
 }
 
 export interface Closer {
-  /** Ends the process in order, as a signal would. */
+  /** Shuts the process down as a signal would. */
   close(): void;
-  /** Leaves the process to itself again. */
+  /** Removes the listeners. */
   uninstall(): void;
 }
 
 export interface ClosingOptions {
-  /** What `close` may take, in milliseconds, apart from what takes time to end by itself. */
+  /** How long `close` may take, in milliseconds; {@link LAST_RESORT_MS} comes on top. */
   graceMs: number;
   /** Is told why a process ends before everything is in order. */
   report?(message: unknown): void;
 }
 
 /**
- * Ends this process in order, with exit code 0, at the first SIGINT or SIGTERM; and with 1 after an error that nobody
- * caught, when `close` fails, and when it takes too long. Whoever orders it a second time does not want to wait: the
- * process ends at once.
+ * Shuts this process down at the first SIGINT or SIGTERM, with exit code 0. The exit code is 1 after an uncaught error, when
+ * `close` fails, and when it takes too long. A second signal ends the process at once.
  *
  * @param close is called once
  */
@@ -42,11 +41,11 @@ export function closeInOrder(
   { graceMs, report = () => undefined }: ClosingOptions,
   close: (reason: ClosingReason) => Promise<void>,
 ): Closer {
-  let order: { signal: NodeJS.Signals; at: number } | undefined;
+  let first: { signal: NodeJS.Signals; at: number } | undefined;
   let isClosing = false;
   const closer = closeWithGrace(
     { delay: graceMs + LAST_RESORT_MS, logger: { error: report }, skip: [...STOP_SIGNALS] },
-    ({ signal = order?.signal, err }) => {
+    ({ signal = first?.signal, err }) => {
       isClosing = true;
       return close({ ...(signal && { signal }), ...(err && { err }) });
     },
@@ -54,14 +53,14 @@ export function closeInOrder(
   const begin = () => {
     if (!isClosing) void closer.close();
   };
-  // These listeners stay: were there none for a moment, a signal in that moment would end the process as it is.
+  // These listeners stay: without any, a signal would end the process at once.
   const onSignal = (signal: NodeJS.Signals) => {
-    if (!order) {
-      order = { signal, at: performance.now() };
+    if (!first) {
+      first = { signal, at: performance.now() };
       begin();
-    } else if (performance.now() - order.at > SAME_ORDER_MS) {
+    } else if (performance.now() - first.at > SAME_SIGNAL_MS) {
       report(`a second signal, ${signal}: ending at once`);
-      // biome-ignore lint/nursery/noProcessExit: to end right away is what was ordered
+      // biome-ignore lint/nursery/noProcessExit: a second signal asks to end at once
       process.exit(1);
     }
   };

@@ -4,15 +4,15 @@ import { RUN_STATUSES } from '../core/run.ts';
 import { type CommandContext, withStore } from './context.ts';
 import { helpText } from './help-text.ts';
 
-/** Nobody waits for longer than this at a prompt, in milliseconds. */
+/** How long completion waits for Redis, in milliseconds. */
 const SLUGS_DEADLINE_MS = 1000;
 
-/** Printed alone where the shell is to complete the names of files. */
+/** Printed alone, it makes the shell complete file names. */
 const FILES = ':files';
 
 /**
- * Each shell hands the words up to the cursor to `orc __complete`, which prints a candidate a line, a tab and what it is
- * for. What cannot be completed, for want of Redis for example, stays without candidates and without a message.
+ * Each shell passes the words up to the cursor to `orc __complete`, which prints one candidate a line: the word, a tab and
+ * its meaning. When something fails, such as Redis, there are no candidates and no message.
  */
 const SCRIPTS = {
   bash: `# bash completion of orc. For every new shell: orc completion bash >> ~/.bashrc
@@ -63,18 +63,18 @@ complete -c orc -f -a '(__orc)'
 `,
 } as const;
 
-/** `orc completion`, and what its scripts call. */
+/** `orc completion`, and the hidden command that its scripts call. */
 export function completionCommands(context: CommandContext, program: Command): [Command, Command] {
   const { output } = context;
   const shells = Object.keys(SCRIPTS) as (keyof typeof SCRIPTS)[];
 
   const completion = new Command('completion')
-    .description('print a script with which a shell completes commands, options and slugs')
+    .description('print the script for shell completion of commands, options and slugs')
     .addArgument(new Argument('<shell>', 'the shell').choices(shells))
     .addHelpText(
       'after',
       helpText({
-        notes: `Slugs are asked of Redis, for a second at most; without Redis there are none.`,
+        notes: `Slugs come from Redis, if it answers within a second.`,
         examples: [
           'source <(orc completion bash)',
           'orc completion fish > ~/.config/fish/completions/orc.fish',
@@ -94,26 +94,26 @@ export function completionCommands(context: CommandContext, program: Command): [
 
 type Candidate = [word: string, meaning: string];
 
-/** What may stand where the last of these words is begun. */
+/** Candidates for the last of these words. */
 async function candidatesFor(
   words: readonly string[],
   program: Command,
   context: CommandContext,
 ): Promise<Candidate[]> {
   const before = words.slice(0, -1);
-  // What follows is the command line of a program.
+  // After `--` comes the command line of a program.
   if (before.includes('--')) return [[FILES, '']];
-  // Bash makes a word of its own of an equals sign.
+  // Bash passes an equals sign as a separate word.
   const current = words.at(-1)?.replace(/^=$/, '') ?? '';
   const { command, argumentCount, option } = read(
     before.filter((word) => word !== '='),
     program,
   );
-  const candidates = await allFor(command, argumentCount, option, current, context);
+  const candidates = await allCandidates(command, argumentCount, option, current, context);
   return candidates.filter(([word]) => word === FILES || word.startsWith(current));
 }
 
-/** Where a command line has got to: its command, how many arguments that has, and the option that lacks its value. */
+/** The command of a command line, how many arguments it has so far, and the option that still needs its value. */
 function read(words: readonly string[], program: Command) {
   let command = program;
   let argumentCount = 0;
@@ -132,7 +132,7 @@ function read(words: readonly string[], program: Command) {
   return { command, argumentCount, option };
 }
 
-async function allFor(
+async function allCandidates(
   command: Command,
   argumentCount: number,
   option: Option | undefined,
@@ -144,7 +144,7 @@ async function allFor(
   if (command.commands.length > 0) return subcommandsOf(command);
   const argument = command.registeredArguments[argumentCount];
   if (argument?.argChoices) return argument.argChoices.map((word) => [word, '']);
-  // The slug of `create` is a new one.
+  // `create` takes a new slug.
   return argument?.name() === 'slug' && command.name() !== 'create' ? slugs(context) : [];
 }
 
@@ -158,7 +158,7 @@ function optionsOf(command: Command): Candidate[] {
   return [...options, ['--help', 'display help for command']];
 }
 
-/** The values that an option may have. */
+/** Candidates for the value of an option. */
 async function valuesOf(option: string, context: CommandContext): Promise<Candidate[]> {
   const plain = (values: readonly string[]) => values.map((value): Candidate => [value, '']);
   if (option === '--automation') return slugs(context);

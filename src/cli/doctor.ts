@@ -10,21 +10,21 @@ import { CommandError, type Output } from './output.ts';
 
 const STYLES = { ok: 'green', unknown: 'dim', warning: 'yellow', problem: 'red' } as const;
 
-/** `orc doctor`: what is wrong with this installation, and what cures it. */
+/** `orc doctor`: finds what is wrong with this installation and names the cure. */
 export function doctorCommand(context: CommandContext): Command {
   const { output } = context;
   return new Command('doctor')
-    .description('check this installation, and say what cures what is wrong')
+    .description('check this installation and name the cure of each problem')
     .option('--json', 'print JSON')
     .addHelpText(
       'after',
       helpText({
-        notes: `It looks at the environment, at Redis (reachable, version, persistence, eviction, memory, clock, latency), at workers
-and runs, and for \`orc local\` at the disk. Run it with the environment of the API.
+        notes: `It checks the environment, Redis (connection, rights, version, persistence, eviction, memory, clock, latency), the
+workers, the runs and, for \`orc local\`, the disk. Run it with the environment of the API.
 
-Each finding is ok, a warning (it works, but not for long or not safely), a problem (something does not work or can lose
-runs) or unknown (this login may not look). Below all but the first stands the command or setting that cures it.`,
-        exitCodes: '0 no problem, though there may be warnings, 1 a problem, 2 typed wrongly',
+Each finding is ok, a warning (works, but not for long or not safely), a problem (does not work or can lose runs) or
+unknown (this login may not check). All but ok come with the command or setting that cures them.`,
+        exitCodes: '0 no problem (warnings are possible), 1 a problem, 2 usage error',
         examples: ['orc doctor', 'orc doctor --json | jq \'.[] | select(.state == "problem")\''],
       }),
     )
@@ -42,7 +42,7 @@ async function examine(context: CommandContext): Promise<Finding[]> {
   const config = readConfig(context);
   if (Array.isArray(config)) return config;
   return [
-    ok('environment', 'every variable can be used'),
+    ok('environment', 'valid'),
     ...checkEnvironment(config),
     ...(config.REDIS_URL === undefined ? [await checkDisk(context.directory)] : []),
     ...(await checkStore(context, config)),
@@ -58,7 +58,7 @@ function readConfig({ config }: CommandContext): Config | Finding[] {
     const [, ...lines] = error.message.split('\n');
     return lines.map((line) => {
       const [name = ''] = line.trim().split(' ');
-      return problem('environment', line.trim(), `set ${name} to what it is for, or unset it`);
+      return problem('environment', line.trim(), `set ${name} to a valid value, or unset it`);
     });
   }
 }
@@ -67,11 +67,11 @@ async function checkStore(context: CommandContext, config: Config): Promise<Find
   try {
     return await withStore(context, async (store) => {
       const { checkRedis, checkRights } = await import('./checks/redis.ts');
-      const reached = [ok('redis', 'it can be reached'), await checkRights(store)];
-      // What it lacks is needed to look at the rest.
+      const reached = [ok('redis', 'reachable'), await checkRights(store)];
+      // The other checks need the missing rights.
       if (reached.some(({ state }) => state === 'problem')) return reached;
       const findings = [...reached, ...(await checkRedis(store))];
-      // BullMQ cannot even be asked without writing.
+      // BullMQ writes even when it is only asked.
       const takesWrites = findings.some(({ check, state }) => check === 'redis writes' && state === 'ok');
       return takesWrites ? [...findings, ...(await checkRuns(store, config))] : findings;
     });

@@ -22,7 +22,7 @@ export function parseDuration(text: string): number {
 }
 
 /**
- * Reads a rate such as `60/m`: how many in one second, minute, hour or day.
+ * Reads a rate such as `60/m`: a number per second, minute, hour or day.
  *
  * @throws UsageError
  */
@@ -43,14 +43,14 @@ export function formatDuration(ms: number): string {
   return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
 }
 
-/** A duration as it is written on the command line, in the largest unit in which it is a whole number. */
+/** A duration in the form of the command line, in the largest unit that makes it a whole number. */
 export function writeDuration(ms: number): string {
   const units = Object.entries(UNITS_MS).reverse();
   const [unit, unitMs] = units.find(([, each]) => ms % each === 0) ?? ['ms', 1];
   return `${ms / unitMs}${unit}`;
 }
 
-/** A rate as it is written on the command line. */
+/** A rate in the form of the command line. */
 export function formatRate({ limit, windowMs }: RateLimit): string {
   const unit = Object.entries(UNITS_MS).find(([, ms]) => ms === windowMs)?.[0];
   return `${limit}/${unit ?? `${windowMs}ms`}`;

@@ -3,14 +3,14 @@ import { type FileHandle, lstat, mkdir, open, rename, rm } from 'node:fs/promise
 import { join } from 'node:path';
 import { CommandError } from './output.ts';
 
-/** What was issued for an automation, and nobody can see again. */
+/** Secrets issued for an automation, which are shown only once. */
 export interface IssuedSecrets {
   slug: string;
   apiKey?: string;
   signingSecret?: string;
 }
 
-/** What is going to be issued for an automation. */
+/** The secrets that will be issued for an automation. */
 export interface ExpectedSecrets {
   slug: string;
   hasApiKey: boolean;
@@ -18,28 +18,25 @@ export interface ExpectedSecrets {
 }
 
 export interface KeyFiles {
-  /**
-   * Writes a key to the file that is named after the slug, and a signing secret to one beside it. Each file is there as a
-   * whole or not at all.
-   */
+  /** Writes the key to the file named after the slug, and the signing secret to one beside it, each atomically. */
   write(secrets: IssuedSecrets): Promise<void>;
-  /** Gives up the room for what was not issued. */
+  /** Removes the reserved files of secrets that were not issued. */
   close(): Promise<void>;
 }
 
-/** Room on the disk for what is written to a file, in bytes. */
+/** Disk space reserved for each file, in bytes. */
 const RESERVED_BYTES = 128;
 
-/** A file of another name, which gets its name once it has its content. */
+/** A temporary file that is renamed once its content is written. */
 interface ReservedFile {
   handle: FileHandle;
   temporaryPath: string;
 }
 
 /**
- * Takes the room for a file for each secret to come, which only its owner may read or write.
+ * Reserves a file for each expected secret, which only its owner may read or write.
  *
- * @throws CommandError when one cannot be made, or is there already and holds a key; none is left then
+ * @throws CommandError when a file cannot be created, or a file with a key exists already; then no reserved file is left
  */
 export async function openKeyFiles(
   directory: string,
@@ -80,7 +77,7 @@ export async function openKeyFiles(
         await reserve(keyPath(slug));
       }
       if (hasSigningSecret) {
-        // A file that is there is of an automation that had this slug before, or delivered to a URL before.
+        // An existing file is of an automation that had this slug, or delivered to a URL, before.
         await checkFree(secretPath(slug), (isFile) => isFile);
         await reserve(secretPath(slug));
       }
@@ -101,12 +98,12 @@ export async function openKeyFiles(
   };
 }
 
-/** @throws CommandError when something has the path that may not be replaced */
+/** @throws CommandError when the path exists and may not be replaced */
 async function checkFree(path: string, mayReplace: (isFile: boolean) => boolean): Promise<void> {
   const stats = await lstat(path).catch((error: NodeJS.ErrnoException) => {
     if (error.code === 'ENOENT') return undefined;
     throw error;
   });
   if (!stats || mayReplace(stats.isFile())) return;
-  throw new CommandError(`${path} exists already. Move it away first; nothing was changed.`);
+  throw new CommandError(`${path} already exists. Move it away first; nothing was changed.`);
 }

@@ -5,7 +5,7 @@ import type { Output } from './output.ts';
 /** A line longer than this would wrap in most terminals. */
 const MAX_OUTPUT_LENGTH = 120;
 
-/** One readable line for a run that has ended, an attempt that has failed or anything that needs attention; undefined for the rest. */
+/** One line for an ended run, a failed attempt or anything that needs attention; undefined for other records. */
 export function formatRecord(
   record: LogRecord,
   printed: string | undefined,
@@ -16,7 +16,7 @@ export function formatRecord(
   if (msg === 'run ended') return `${clock} ${formatEnd(record, printed, output)}`;
   if (msg === 'run retries') {
     const { runId, automation, attempt, message } = record;
-    return `${clock} ${output.style('yellow', '↻')} ${automation} is tried again after attempt ${attempt}  ${output.style('dim', String(runId))}  ${message}`;
+    return `${clock} ${output.style('yellow', '↻')} ${automation} is retried after attempt ${attempt}  ${output.style('dim', String(runId))}  ${message}`;
   }
   if (msg === 'request' && record['error'] !== undefined) {
     const { method, path, statusCode, error } = record;

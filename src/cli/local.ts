@@ -13,31 +13,31 @@ export function localCommand(context: CommandContext): Command {
   const { output } = context;
   return new Command('local')
     .description('run everything on this machine: a private Redis, the API and a worker; data in .orc')
-    .option('--trust', 'use a .orc that is not known as yours, such as one from a backup')
+    .option('--trust', 'accept a .orc that your state folder does not know, such as one from a backup')
     .addHelpText(
       'after',
       helpText({
-        notes: `Redis is taken from the PATH, or fetched into your cache folder. The first start creates an automation named hello and
-prints the key for it. Every other command that is typed in this folder, or below it, finds this Redis by itself.
+        notes: `Redis comes from the PATH, or is fetched into your cache folder. The first start creates the automation hello and
+prints its key. Other commands in this folder, or below it, find this Redis.
 
-.orc is only used when it is yours, nobody else can write to it, and your state folder ($XDG_STATE_HOME/orc, by default
-~/.local/state/orc) knows it: one that came with a repository has no effect.`,
-        exitCodes: '0 stopped with Ctrl-C, 1 it could not start or a part of it ended, 2 typed wrongly',
+.orc is used only if it is yours, nobody else can write to it, and your state folder ($XDG_STATE_HOME/orc, by default
+~/.local/state/orc) knows it. A .orc that came with a repository has no effect.`,
+        exitCodes: '0 stopped with Ctrl-C, 1 could not start or a part of it ended, 2 usage error',
         examples: ['orc local', 'PORT=8080 orc local'],
       }),
     )
     .action(async ({ trust = false }: { trust?: boolean }) => {
       const config = context.config();
       let failure: string | undefined;
-      // A Ctrl-C that comes while things are being started ends them as soon as they are.
+      // A Ctrl-C during the start takes effect once everything has started.
       const { close, uninstall } = closeInOrder({ graceMs: config.SHUTDOWN_GRACE_MS }, async ({ err }) => {
         if (err) output.err(`orc: ${err.stack ?? err.message}\n`);
         output.line();
-        output.line('Stopping: runs in progress may finish. Ctrl-C again stops them.');
+        output.line('Stopping: waiting for runs in progress. Ctrl-C again stops them.');
         const started = await starting.catch(() => undefined);
         await started?.close();
         output.line('Stopped. The data stays in .orc/.');
-        // A rejection is how close-with-grace is told of the exit code 1.
+        // A rejection makes close-with-grace exit with code 1.
         if (failure !== undefined) throw new Error(failure);
       });
       const starting = import('../local/start-local.ts').then(({ startLocal }) =>
@@ -59,7 +59,7 @@ prints the key for it. Every other command that is typed in this folder, or belo
         throw error;
       });
       void running.failed.then((how) => {
-        output.err(`orc: ${how} Everything else is stopped too.\n`);
+        output.err(`orc: ${how} Everything else stops too.\n`);
         failure = how;
         return close();
       });
@@ -68,11 +68,11 @@ prints the key for it. Every other command that is typed in this folder, or belo
     });
 }
 
-/** What to do next, for somebody who has never seen it before or comes back to it. */
+/** What to do next, for new users and returning ones. */
 function welcome({ apiUrl, hello }: RunningLocal, output: Output): string[] {
   const first = hello
     ? [
-        'The automation hello is created. Its API key, shown only this once:',
+        'The automation hello is created. Its API key, shown only once:',
         '',
         `  ${output.style('bold', hello.apiKey)}`,
         '',

@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { styleText } from 'node:util';
 import { ProgramText, visible } from './terminal-text.ts';
 
-/** The command cannot do what it was asked; its message is for the person who typed it. */
+/** The command failed; its message is for the user. */
 export class CommandError extends Error {
   override name = 'CommandError';
   readonly exitCode: number;
@@ -13,7 +13,7 @@ export class CommandError extends Error {
   }
 }
 
-/** The command line itself is wrong. Exit code 2. */
+/** The command line is invalid. Exit code 2. */
 export class UsageError extends Error {
   override name = 'UsageError';
 }
@@ -21,19 +21,19 @@ export class UsageError extends Error {
 type Style = Parameters<typeof styleText>[0];
 
 /**
- * Where a command prints: results to `out`, remarks to `err`. A terminal is shown, and not sent, the control characters in
- * what others wrote; pipes get it as it is.
+ * Where a command prints: results to `out`, remarks to `err`. On a terminal, control characters are shown instead of sent;
+ * pipes get the bytes.
  */
 export interface Output {
   /** Lines of a result. */
   out(text: string): void;
   /** Lines of a remark. */
   err(text: string): void;
-  /** One line of a result; a terminal shows it in one, whatever is in it. */
+  /** One line of a result; on a terminal it stays one line, whatever is in it. */
   line(text?: string): void;
   /** A result for programs: one JSON value. */
   json(value: unknown): void;
-  /** For what one program printed, which keeps its colours. */
+  /** For the output of one program, which keeps its colours. */
   programOutput(to: 'out' | 'err'): ProgramOutput;
   /** Styles text for a terminal; leaves it alone in a pipe, or when NO_COLOR is set. */
   style(style: Style, text: string): string;
@@ -41,7 +41,7 @@ export interface Output {
 
 export interface ProgramOutput {
   write(data: Buffer): void;
-  /** Prints what the last chunk ended in the middle of. */
+  /** Prints what is left of an incomplete last chunk. */
   end(): void;
 }
 
@@ -53,14 +53,14 @@ export function createOutput(
   stderr: NodeJS.WriteStream,
   noColor: boolean,
 ): Output {
-  // A reader that has seen enough, such as `head`, closes the pipe: what it does not read is not missed.
+  // A reader such as `head` closes the pipe when it has read enough.
   for (const stream of [stdout, stderr]) {
     stream.on('error', (error: NodeJS.ErrnoException) => {
       if (error.code !== 'EPIPE') throw error;
     });
   }
   const isColorful = (stdout.isTTY || stderr.isTTY) && !noColor;
-  // Stands for the ESC of our own styles, so that nobody else's passes for one.
+  // Stands for the ESC of our own styles; an ESC in what others wrote is shown instead.
   const styleMark = randomUUID();
   const ownStyle = new RegExp(`${styleMark}\\[[\\d;]*m`, 'g');
   const print = (stream: NodeJS.WriteStream, text: string, allowed: string) => {
@@ -93,7 +93,7 @@ export function createOutput(
   };
 }
 
-/** Columns as wide as their widest cell; the last one is not padded. Styling happens after padding. */
+/** Columns as wide as their widest cell; the last one is not padded. Style the lines after padding. */
 export function table(header: string[], rows: string[][]): string[] {
   const widths = header.map((_, column) =>
     Math.max(...[header, ...rows].map((row) => row[column]?.length ?? 0)),
@@ -106,7 +106,7 @@ export function table(header: string[], rows: string[][]): string[] {
   );
 }
 
-/** Names and values, one pair a line, the values aligned. Pairs without a value are left out. */
+/** Names and values, one pair per line, the values aligned. Pairs without a value are left out. */
 export function pairs(entries: [string, string | undefined][]): string[] {
   const present = entries.filter((entry): entry is [string, string] => entry[1] !== undefined);
   const width = Math.max(...present.map(([name]) => name.length));

@@ -1,7 +1,7 @@
 import type { Automation, AutomationDefinition } from '../core/automation.ts';
 import { type AutomationEntry, definitionOf, entryOf, isMap, masked } from './automation-entry.ts';
 
-/** What a field is, and what it is to become; neither is told of what may be a secret: variables, and parts of URLs. */
+/** The old and the new value of a field; both are left out where they may be secrets: variables, and parts of URLs. */
 export interface FieldChange {
   field: string;
   from?: unknown;
@@ -16,9 +16,9 @@ export type Step =
   | { change: 'delete'; slug: string };
 
 /**
- * What it takes to get from the automations that exist to those that a file names.
+ * The steps from the existing automations to those of a file.
  *
- * @param prune whether automations that the file does not name are to be deleted
+ * @param prune whether to delete automations that the file does not name
  */
 export function planOf(
   entries: ReadonlyMap<string, AutomationEntry>,
@@ -67,7 +67,7 @@ function textOf(value: unknown): string | undefined {
   return JSON.stringify(value);
 }
 
-/** A step as it is printed for programs: without the entry, which holds values that may be secrets. */
+/** A step as JSON: without the entry, whose values may be secrets. */
 export function forPrograms(step: Step) {
   const { change, slug } = step;
   return { slug, change, ...(step.change === 'change' && { fields: step.fields }) };

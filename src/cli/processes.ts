@@ -8,17 +8,17 @@ import { closeInOrder } from './closing.ts';
 import { type CommandContext, redisUrlOf } from './context.ts';
 import { helpText } from './help-text.ts';
 
-/** `orc api` and `orc worker`: the two kinds of process that make an installation. */
+/** `orc api` and `orc worker`: the two kinds of process of an installation. */
 export function processCommands(context: CommandContext): Command[] {
   const api = new Command('api')
     .description('serve the HTTP API: one process of an installation')
     .addHelpText(
       'after',
       helpText({
-        notes: `Environment variables are its settings, such as REDIS_URL, HOST, PORT, PUBLIC_URL and TRUST_PROXY; README.md lists them
-all. SIGTERM ends it when every request that it has read is answered, after SHUTDOWN_GRACE_MS at the latest; a second one,
-later than half a second, at once.`,
-        exitCodes: '0 ended by a signal, 1 it could not start or failed, 2 typed wrongly',
+        notes: `Environment variables configure it, such as REDIS_URL, HOST, PORT, PUBLIC_URL and TRUST_PROXY; README.md lists them
+all. On SIGTERM it answers every request it has read, within SHUTDOWN_GRACE_MS, and ends. A second signal more than half
+a second later ends it at once.`,
+        exitCodes: '0 ended by a signal, 1 could not start or failed, 2 usage error',
         examples: ['REDIS_URL=redis://127.0.0.1:6379 PUBLIC_URL=https://orc.example.com orc api'],
       }),
     )
@@ -44,10 +44,10 @@ later than half a second, at once.`,
     .addHelpText(
       'after',
       helpText({
-        notes: `Environment variables are its settings, such as REDIS_URL, WORKER_CONCURRENCY and RUN_TIMEOUT_MS; README.md lists them
-all. SIGTERM lets its runs end within SHUTDOWN_GRACE_MS and returns the rest to the queue; a second one, later than half a
-second, ends it at once.`,
-        exitCodes: '0 ended by a signal, 1 it could not start or failed, 2 typed wrongly',
+        notes: `Environment variables configure it, such as REDIS_URL, WORKER_CONCURRENCY and RUN_TIMEOUT_MS; README.md lists them
+all. On SIGTERM it gives its runs SHUTDOWN_GRACE_MS to end and returns the rest to the queue. A second signal more than
+half a second later ends it at once.`,
+        exitCodes: '0 ended by a signal, 1 could not start or failed, 2 usage error',
         examples: ['REDIS_URL=redis://127.0.0.1:6379 WORKER_CONCURRENCY=20 orc worker'],
       }),
     )
@@ -68,7 +68,7 @@ second, ends it at once.`,
   return [api, worker];
 }
 
-/** The process's private listener, where one is wanted. What it needs is loaded only then. */
+/** The process's private listener, if OPS_PORT asks for one. Its modules are loaded only then. */
 async function opsOf(config: Config, logger: Logger): Promise<Ops | undefined> {
   const { OPS_PORT: port } = config;
   if (port === undefined) return undefined;
@@ -87,14 +87,14 @@ async function tracingOf(
 }
 
 /**
- * Node would open a debugger's port on this signal, and all that the process holds would be open to every command of its
- * user, and to everybody on the machine.
+ * On SIGUSR1 Node would open a debugger port, through which commands of the same user, and everybody on the machine, could
+ * read the process's memory.
  */
 function refuseDebuggers(): void {
   process.on('SIGUSR1', () => undefined);
 }
 
-/** Ends the process in order: on SIGTERM and SIGINT, on an error nobody caught, and when its parent is gone. */
+/** Shuts the process down on SIGTERM and SIGINT, after an uncaught error, and when its parent is gone. */
 function closeOnSignal(
   graceMs: number,
   logger: Logger,

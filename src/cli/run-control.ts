@@ -7,16 +7,16 @@ import { parseDuration } from './durations.ts';
 import { helpText } from './help-text.ts';
 import { CommandError, type Output } from './output.ts';
 
-/** A run is looked at this often while it is waited for, in milliseconds. */
+/** How often a run is polled, in milliseconds. */
 const POLL_MS = 200;
 
-/** A worker that is alive has ended a cancelled run by then, in milliseconds: its command gets 5 s to end by itself. */
+/** By then a live worker has ended a cancelled run, in milliseconds: its command gets 5 s between TERM and KILL. */
 const CANCEL_DEADLINE_MS = 15_000;
 
 /** How long Redis may take to accept a run, in milliseconds. */
 const ACCEPT_DEADLINE_MS = 5000;
 
-/** Exit codes of commands that wait for a run; 2 means typed wrongly everywhere. */
+/** Exit codes of commands that wait for a run; 2 is a usage error everywhere. */
 const EXIT_CODES: Readonly<Record<TerminalRunStatus, number>> = {
   succeeded: 0,
   failed: 1,
@@ -26,22 +26,22 @@ const EXIT_CODES: Readonly<Record<TerminalRunStatus, number>> = {
 const NOT_ENDED = 5;
 
 const EXIT_CODES_HELP =
-  '0 succeeded, 1 failed, 2 typed wrongly, 3 timed out, 4 cancelled, 5 not ended when --timeout was over';
+  '0 succeeded, 1 failed, 2 usage error, 3 timed out, 4 cancelled, 5 not ended within --timeout';
 
 interface WaitOptions {
   timeout?: string;
   json?: boolean;
 }
 
-/** Adds `orc runs watch | cancel | retry`: wait for a run, end it, repeat it. */
+/** Adds `orc runs watch | cancel | retry`. */
 export function addRunControl(group: Command, context: CommandContext): void {
   const { output } = context;
 
   group
     .command('watch')
-    .description('wait for a run to end; the exit code says how it did')
+    .description('wait for a run to end; the exit code tells its status')
     .argument('<runId>', 'the run')
-    .option('--timeout <duration>', 'give up waiting after this time, such as 10m (default: never)')
+    .option('--timeout <duration>', 'stop waiting after this time, such as 10m (default: never)')
     .option('--json', 'print the run as JSON when it has ended')
     .addHelpText(
       'after',
@@ -56,13 +56,14 @@ export function addRunControl(group: Command, context: CommandContext): void {
 
   group
     .command('cancel')
-    .description('end a run: one that waits never starts, one that executes is ended wherever it does')
+    .description('cancel a run: a waiting run never starts, an executing one is ended on its worker')
     .argument('<runId>', 'the run')
     .option('--json', 'print JSON')
     .addHelpText(
       'after',
       helpText({
-        notes: 'What it has started gets TERM and, 5 seconds later, KILL. This waits until it has ended.',
+        notes:
+          'Its processes get TERM and, 5 seconds later, KILL. The command waits until the run has ended.',
         examples: ['orc runs cancel run_01a1fd79-2020-716f-b65b-e40f10ea5e54'],
       }),
     )
@@ -74,10 +75,10 @@ export function addRunControl(group: Command, context: CommandContext): void {
 
   group
     .command('retry')
-    .description('accept a new run with the payload of one that has ended')
+    .description('start a new run with the payload of one that has ended')
     .argument('<runId>', 'the run')
-    .option('--wait', 'wait for the new run to end; the exit code says how it did')
-    .option('--timeout <duration>', 'with --wait: give up waiting after this time (default: never)')
+    .option('--wait', 'wait for the new run to end; the exit code tells its status')
+    .option('--timeout <duration>', 'with --wait: stop waiting after this time (default: never)')
     .option('--json', 'print JSON')
     .addHelpText(
       'after',
@@ -107,13 +108,13 @@ export async function getRun(store: Store, runId: string): Promise<Run> {
   const run = await store.runs.get(runId);
   if (!run) {
     throw new CommandError(
-      `There is no run ${JSON.stringify(runId)}. Runs that ended are kept for RUN_RETENTION_DAYS. The latest: orc runs list`,
+      `There is no run ${JSON.stringify(runId)}. Ended runs are kept for RUN_RETENTION_DAYS. The newest: orc runs list`,
     );
   }
   return run;
 }
 
-/** @throws CommandError with the exit code of how the run ended, unless it succeeded */
+/** @throws CommandError with the exit code of the run's status, unless it succeeded */
 async function watch(
   store: Store,
   runId: string,
@@ -146,22 +147,22 @@ function conclude(run: Run, status: TerminalRunStatus, json: boolean, output: Ou
 
 function describeStep({ status, attempt, worker }: Run): string {
   if (status === 'running') return `running, attempt ${attempt} on ${worker}`;
-  return status === 'retrying' ? `attempt ${attempt} failed, another one follows` : status;
+  return status === 'retrying' ? `attempt ${attempt} failed, the next one follows` : status;
 }
 
 async function cancel(store: Store, runId: string): Promise<Run> {
   const deadline = Date.now() + CANCEL_DEADLINE_MS;
   for (;;) {
-    // Asked again and again: a run that executes now may be one that waits in a moment.
+    // Repeated, because an executing run may be waiting again a moment later.
     const result = await store.runs.cancel(runId);
     const run = await getRun(store, runId);
     if (isTerminal(run.status)) {
       if (run.status === 'cancelled') return run;
-      throw new CommandError(`The run ${runId} had ended before it could be cancelled: ${run.status}.`);
+      throw new CommandError(`The run ${runId} ended before it could be cancelled: ${run.status}.`);
     }
     if (Date.now() > deadline) {
       throw new CommandError(
-        `The run ${runId} is to end, but worker ${run.worker} has not ended it yet (${result}). If that worker is dead, another one ends it within a minute. See: orc runs watch ${runId}`,
+        `The run ${runId} is being cancelled, but worker ${run.worker} has not ended it yet (${result}). If that worker is dead, another one ends it within a minute. See: orc runs watch ${runId}`,
       );
     }
     await sleep(POLL_MS);
@@ -172,7 +173,7 @@ async function retry(store: Store, runId: string, maxQueuedRuns: number): Promis
   const { automation: slug, status } = await getRun(store, runId);
   const opened = await store.automations.open(slug);
   if (opened.status === 'rejected') {
-    throw new CommandError(`The automation ${slug} is deleted, so its runs cannot be repeated.`);
+    throw new CommandError(`The automation ${slug} is deleted; its runs cannot be repeated.`);
   }
   if (opened.status === 'disabled') {
     throw new CommandError(`The automation ${slug} is disabled. First: orc automations enable ${slug}`);
@@ -184,7 +185,7 @@ async function retry(store: Store, runId: string, maxQueuedRuns: number): Promis
       return result.runId;
     case 'not_ended':
       throw new CommandError(
-        `The run ${runId} is ${status}. Only a run that has ended can be repeated; to end it: orc runs cancel ${runId}`,
+        `The run ${runId} is ${status}. Only an ended run can be repeated; to end it: orc runs cancel ${runId}`,
       );
     case 'full':
       throw new CommandError(
@@ -192,7 +193,7 @@ async function retry(store: Store, runId: string, maxQueuedRuns: number): Promis
       );
     default:
       throw new CommandError(
-        `The automation ${slug} was changed at the same moment (${result.status}). Try again.`,
+        `The automation ${slug} was changed at the same time (${result.status}). Try again.`,
       );
   }
 }

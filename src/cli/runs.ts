@@ -12,7 +12,7 @@ import { type Output, type ProgramOutput, pairs, table, UsageError } from './out
 import { addRunControl, getRun } from './run-control.ts';
 import { overviewOf, summarise } from './status.ts';
 
-/** `--follow` looks for more this often, in milliseconds. */
+/** `--follow` polls this often, in milliseconds. */
 const FOLLOW_INTERVAL_MS = 200;
 
 const STATUS_STYLES: Readonly<Record<RunStatus, 'dim' | 'cyan' | 'yellow' | 'green' | 'red'>> = {
@@ -25,22 +25,22 @@ const STATUS_STYLES: Readonly<Record<RunStatus, 'dim' | 'cyan' | 'yellow' | 'gre
   cancelled: 'yellow',
 };
 
-/** `orc runs …`: see what was accepted and how it went. */
+/** `orc runs …`: list, watch, cancel and repeat runs. */
 export function runsCommand(context: CommandContext): Command {
   const { output } = context;
-  const group = new Command('runs').description('see what was accepted and how it went');
+  const group = new Command('runs').description('list, watch, cancel and repeat runs');
 
   group
     .command('list')
     .description('list runs, the newest first')
     .option('--automation <slug>', 'only runs of this automation')
     .option('--status <status>', `only runs with this status: ${RUN_STATUSES.join(', ')}`)
-    .option('--limit <number>', 'how many at most', '20')
+    .option('--limit <number>', 'maximum number of runs', '20')
     .option('--json', 'print JSON')
     .addHelpText(
       'after',
       helpText({
-        notes: `A line on standard error says how many wait and execute, and whether a worker is alive.`,
+        notes: `A line on standard error says how many runs wait and execute, and how many workers are alive.`,
         examples: [
           'orc runs list --automation deploy --limit 5',
           "orc runs list --status failed --json | jq -r '.[].id'",
@@ -51,7 +51,7 @@ export function runsCommand(context: CommandContext): Command {
       const filter = filterOf(options);
       const { runs, overview } = await withStore(context, async (store) => {
         const found = await store.runs.list(filter);
-        // No runs may mean a typo; a deleted automation's runs are still there to be listed.
+        // No runs may mean a typo. A deleted automation may still have runs to list.
         const { automation } = filter;
         if (found.length === 0 && automation !== undefined && !(await store.automations.get(automation))) {
           throw await unknownSlug(store, automation);
@@ -82,22 +82,23 @@ export function runsCommand(context: CommandContext): Command {
 
   group
     .command('show')
-    .description('show one run: how it stands or ended, attempt by attempt')
-    .argument('<runId>', 'the run, as the trigger was answered')
+    .description('show one run: its status, its result, its caller and its attempts')
+    .argument('<runId>', 'the run, as in the answer to the trigger')
     .option('--json', 'print JSON')
     .addHelpText('after', helpText({ examples: ['orc runs show run_01a1fd79-2020-716f-b65b-e40f10ea5e54'] }))
     .action(async (runId: string, { json }: { json?: boolean }) => {
-      const { run, attempts, isToEnd } = await withStore(context, async (store) => {
+      const { run, attempts, isCancelling } = await withStore(context, async (store) => {
         const found = await getRun(store, runId);
-        const [made, wanted] = await Promise.all([
+        const [made, cancelRequests] = await Promise.all([
           store.runs.attempts(found),
           store.runs.cancelRequests([runId]),
         ]);
-        return { run: found, attempts: made, isToEnd: wanted.length > 0 && !isTerminal(found.status) };
+        const isCancelling = cancelRequests.length > 0 && !isTerminal(found.status);
+        return { run: found, attempts: made, isCancelling };
       });
       if (json) return output.json({ ...run, attempts });
       for (const line of describe(run, output)) output.line(line);
-      if (isToEnd) output.line('An operator wants it to end; its worker is about to do so.');
+      if (isCancelling) output.line('An operator has cancelled this run; its worker is ending it.');
       if (attempts.length < 2) return;
       output.line();
       for (const line of describeAttempts(attempts)) output.line(line);
@@ -105,16 +106,14 @@ export function runsCommand(context: CommandContext): Command {
 
   group
     .command('logs')
-    .description(
-      "print what a run's attempts printed: their output to standard output, the rest to standard error",
-    )
+    .description('print the log of a run: its standard output to standard output, the rest to standard error')
     .argument('<runId>', 'the run')
-    .option('-f, --follow', 'go on until the run has ended')
-    .option('--json', 'print one JSON object a line, with time, attempt and source')
+    .option('-f, --follow', 'keep printing until the run has ended')
+    .option('--json', 'print one JSON object per line, with time, attempt and source')
     .addHelpText(
       'after',
       helpText({
-        notes: `Of each run, the first and the last 512 KiB are kept; what was cut out between them is said.`,
+        notes: `The first and the last 512 KiB of each run are kept; a remark says how much was cut between them.`,
         examples: ['orc runs logs run_01a1fd79-2020-716f-b65b-e40f10ea5e54 --follow'],
       }),
     )
@@ -129,10 +128,10 @@ export function runsCommand(context: CommandContext): Command {
 function filterOf(options: { automation?: string; status?: string; limit: string }) {
   const status = RUN_STATUSES.find((each) => each === options.status);
   if (options.status !== undefined && status === undefined) {
-    throw new UsageError(`'${options.status}' is not a status. There are: ${RUN_STATUSES.join(', ')}.`);
+    throw new UsageError(`'${options.status}' is not a status. Use one of: ${RUN_STATUSES.join(', ')}.`);
   }
   if (!/^[1-9]\d{0,3}$/.test(options.limit)) {
-    throw new UsageError(`--limit is a whole number from 1 to 9999, not '${options.limit}'.`);
+    throw new UsageError(`--limit must be a whole number from 1 to 9999, not '${options.limit}'.`);
   }
   return {
     limit: Number(options.limit),
@@ -150,7 +149,7 @@ async function printLogs(
   let position: string | undefined;
   const printer = json ? printerOfJson(output) : printerOfText(output);
   for (;;) {
-    // The status comes first: what a run that has ended printed is all there.
+    // The status is read first: the log of an ended run is complete.
     const run = await getRun(store, runId);
     for (;;) {
       const { entries, position: next } = await store.runLogs.read(runId, position);
@@ -168,9 +167,9 @@ interface LogPrinter {
   end(): void;
 }
 
-/** Tells how many bytes were cut out of a log before an entry. */
+/** Counts the bytes that were cut from a log before an entry. */
 function gapFinder(): (entry: RunLogEntry) => number {
-  /** Where each attempt's next entry begins if nothing was cut out before it. */
+  /** Offset of each attempt's next entry if nothing is cut before it. */
   const offsets = new Map<number, number>();
   return ({ attempt, offset, data }) => {
     const cut = offset - (offsets.get(attempt) ?? 0);
@@ -181,7 +180,7 @@ function gapFinder(): (entry: RunLogEntry) => number {
 
 function printerOfJson(output: Output): LogPrinter {
   const cutBefore = gapFinder();
-  // An entry may end in the middle of a character, whose rest begins the next one of that attempt and source.
+  // An entry may end inside a character; the rest is in the next entry of that attempt and source.
   const decoders = new Map<string, StringDecoder>();
   return {
     print: (entry) => {
@@ -212,7 +211,7 @@ function printerOfText(output: Output): LogPrinter {
       const cutBytes = cutBefore(entry);
       if (cutBytes > 0) {
         end();
-        output.err(`\norc: ${cutBytes} bytes of output were cut out here\n`);
+        output.err(`\norc: ${cutBytes} bytes of output were cut here\n`);
       }
       if (source === 'orc') return output.err(data.toString('utf8').replace(/^(?=.)/gm, 'orc: '));
       const program =
@@ -241,10 +240,7 @@ function describe(run: Run, output: Output): string[] {
     ['exit code', outcome?.exitCode === undefined ? undefined : String(outcome.exitCode)],
     ['signal', outcome?.signal],
     ['HTTP status', outcome?.httpStatus === undefined ? undefined : String(outcome.httpStatus)],
-    [
-      'attempt',
-      run.maxAttempts > 1 ? `${run.attempt} (after failures ${run.maxAttempts} at most)` : `${run.attempt}`,
-    ],
+    ['attempt', run.maxAttempts > 1 ? `${run.attempt} of at most ${run.maxAttempts}` : `${run.attempt}`],
     ['accepted', run.acceptedAt.toISOString()],
     ['started', run.startedAt?.toISOString()],
     ['ended', run.endedAt?.toISOString()],

@@ -8,13 +8,13 @@ import { formatDuration } from './durations.ts';
 import { helpText } from './help-text.ts';
 import { pairs, table } from './output.ts';
 
-/** Runs and automations in progress that are shown at most, so that it stays one screen. */
+/** Rows shown of each table, so that the output fits one screen. */
 const MAX_ROWS = 10;
 
-/** Automations that are named at most as those whose runs hold all slots. */
+/** Automations named as those whose runs hold all slots. */
 const MAX_HOLDERS = 3;
 
-/** How things stand: what waits, what executes, who is there to do it. */
+/** What waits, what executes, and which workers are alive. */
 export interface Overview extends QueueOverview, AliveWorkers {
   /** Since when the same runs have held every slot of every worker; absent when one is free. */
   slotsHeldSince?: Date;
@@ -27,7 +27,7 @@ export async function overviewOf(store: Store): Promise<Overview> {
   return { ...overview, ...workers, ...(heldSince && { slotsHeldSince: heldSince }) };
 }
 
-/** Where all slots are held for long: for how long, and by which runs. Undefined where they are not. */
+/** How long all slots have been held, and by which runs; undefined unless it is long. */
 export function describeHeldSlots({ slots, slotsHeldSince: since, running }: Overview): string | undefined {
   const [longest] = running;
   if (!since || !longest || Date.now() - since.getTime() < SLOTS_HELD_MS) return undefined;
@@ -35,15 +35,15 @@ export function describeHeldSlots({ slots, slotsHeldSince: since, running }: Ove
   for (const { automation } of running) holders.set(automation, (holders.get(automation) ?? 0) + 1);
   const most = [...holders].sort(([, left], [, right]) => right - left).slice(0, MAX_HOLDERS);
   const names = most.map(([automation, runs]) => `${runs} by ${automation}`).join(', ');
-  return `all ${slots} are held for ${ageOf(since)}: ${names}; longest by ${longest.id}`;
+  return `all ${slots} have been held for ${ageOf(since)}: ${names}; longest by ${longest.id}`;
 }
 
-/** What frees a slot, or adds some. */
+/** What frees a slot or adds one. */
 export function cureForHeldSlots({ running }: Overview): string {
-  return `orc runs cancel ${running[0]?.id}, or another worker: orc worker`;
+  return `orc runs cancel ${running[0]?.id}, or start another worker: orc worker`;
 }
 
-/** One line, with what is wrong named first. */
+/** One line that begins with what is wrong. */
 export function summarise(overview: Overview): string {
   const { queued, retrying, running, oldestQueued, workersAlive } = overview;
   const age = oldestQueued ? `, the oldest for ${ageOf(oldestQueued.acceptedAt)}` : '';
@@ -56,7 +56,7 @@ export function summarise(overview: Overview): string {
   ].join(' · ');
 }
 
-/** `orc status`: one screen on what waits, what executes and what is stuck. */
+/** `orc status`: what waits, what executes and what is stuck, on one screen. */
 export function statusCommand(context: CommandContext): Command {
   const { output } = context;
   return new Command('status')
@@ -65,7 +65,7 @@ export function statusCommand(context: CommandContext): Command {
     .addHelpText(
       'after',
       helpText({
-        notes: `What is wrong with the installation, and how to cure it, says \`orc doctor\`.`,
+        notes: `\`orc doctor\` finds what is wrong with the installation.`,
         examples: ['orc status', 'watch orc status'],
       }),
     )
@@ -123,7 +123,7 @@ export function statusCommand(context: CommandContext): Command {
   }
 }
 
-/** The automations with the most runs that have not ended first. */
+/** The automations, those with the most open runs first. */
 async function automationsOf(store: Store) {
   const [slugs, successes] = await Promise.all([store.automations.slugs(), store.index.lastSuccesses()]);
   const open = await store.index.countOpen(slugs);

@@ -2,22 +2,21 @@ import { StringDecoder } from 'node:string_decoder';
 
 const ESC = '\u001b';
 
-/** Control characters, and what else moves a cursor, changes the order of letters or takes no room on a screen. */
-const UNSEEN = /[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}]/gu;
+/** Control characters, and characters that move the cursor, reorder text or take no space on a screen. */
+const INVISIBLE = /[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}]/gu;
 
-/** Those of them that the letters of some languages and pictures consist of. */
+/** Those of them that some scripts and emoji need. */
 const JOINERS = '\u200c\u200d\ufe0e\ufe0f';
 
 const SHORT_FORMS: Readonly<Record<string, string>> = { '\n': '\\n', '\r': '\\r', '\t': '\\t' };
 
 /**
- * What others wrote, made fit for a terminal: it shows the characters that it would otherwise act upon, in the way that
- * JSON writes them.
+ * Makes text that others wrote safe for a terminal: control characters are shown as JSON escapes them.
  *
- * @param allowed characters that are sent nevertheless
+ * @param allowed characters that are sent unchanged
  */
 export function visible(text: string, allowed = ''): string {
-  return text.replace(UNSEEN, (character) => {
+  return text.replace(INVISIBLE, (character) => {
     if (JOINERS.includes(character) || allowed.includes(character)) return character;
     return SHORT_FORMS[character] ?? character.split('').map(codeUnit).join('');
   });
@@ -27,14 +26,14 @@ function codeUnit(unit: string): string {
   return `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`;
 }
 
-/** A colour that begins, or the part of one that ends a text; whatever follows an ESC otherwise is no colour. */
+/** A complete colour sequence, and an incomplete one at the end of a text. */
 const COLOUR = new RegExp(`(${ESC}\\[[\\d;]{0,32}m)`);
 const UNFINISHED = new RegExp(`(?:${ESC}(?:\\[[\\d;]{0,32})?|\\r)$`);
 const RESET = `${ESC}[0m`;
 
 /**
- * What may be chosen of letters (ECMA-48, "select graphic rendition"): weight, slant, underline and the colours that no
- * terminal has as its background. The rest can hide text.
+ * Allowed styles (ECMA-48, "select graphic rendition"): weight, slant, underline and colours that no terminal uses as its
+ * background. The others can hide text.
  */
 const HARMLESS_RENDITIONS = new Set(
   [0, 1, 2, 3, 4, 9, 22, 23, 24, 29, 39, ...range(31, 36), ...range(91, 96)].map(String),
@@ -44,12 +43,12 @@ function range(first: number, last: number): number[] {
   return Array.from({ length: last - first + 1 }, (_, index) => first + index);
 }
 
-/** What a program printed, chunk by chunk, made fit for a terminal: its lines and colours stay. */
+/** Makes a program's output safe for a terminal, chunk by chunk; lines and colours stay. */
 export class ProgramText {
   readonly #decoder = new StringDecoder('utf8');
   #unfinished = '';
 
-  /** The text of a chunk, and of what the one before ended in the middle of. */
+  /** The text of a chunk, with the incomplete end of the one before. */
   add(chunk: Buffer): string {
     const text = this.#unfinished + this.#decoder.write(chunk);
     this.#unfinished = UNFINISHED.exec(text)?.[0] ?? '';
@@ -64,7 +63,7 @@ export class ProgramText {
   }
 }
 
-/** What is printed next begins without a colour, as it may be somebody else's. */
+/** Ends with a colour reset: the next output may be another program's. */
 function render(text: string): string {
   const parts = text.replaceAll('\r\n', '\n').split(COLOUR);
   const rendered = parts.map((part) => (isHarmless(part) ? part : visible(part, '\n\t')));

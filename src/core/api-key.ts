@@ -15,7 +15,7 @@ const keyExpression = new RegExp(API_KEY_PATTERN);
 /** Finds API keys inside other text, for redaction. */
 export const API_KEY_IN_TEXT = new RegExp(`${PREFIX}[0-9A-Za-z]{${SECRET_LENGTH + CHECKSUM_LENGTH}}`, 'g');
 
-/** Makes a new API key: `orc_`, 256 random bits in base62 and a CRC-32 that lets scanners and typos be recognised. */
+/** Makes a new API key: `orc_`, 256 random bits in base62, and a CRC-32 that tells keys from typos and other texts. */
 export function mintApiKey(): string {
   let secret = '';
   let rest = BigInt(`0x${randomBytes(SECRET_BYTES).toString('hex')}`);
@@ -23,7 +23,7 @@ export function mintApiKey(): string {
   return PREFIX + secret + checksum(secret);
 }
 
-/** Whether a string has the form and the checksum of an API key. Says nothing about whether such a key was ever issued. */
+/** Whether a string has the form and the checksum of an API key; the key need not have been issued. */
 export function isWellFormedApiKey(value: string): boolean {
   if (value.length !== KEY_LENGTH || !keyExpression.test(value)) return false;
   const secret = value.slice(PREFIX.length, PREFIX.length + SECRET_LENGTH);
@@ -31,8 +31,8 @@ export function isWellFormedApiKey(value: string): boolean {
 }
 
 /**
- * The only form in which a key is stored: SHA-256, hexadecimal. A key carries 256 random bits, so that a slow
- * password hash would add cost and no safety.
+ * The only form in which a key is stored: SHA-256, hexadecimal. A key has 256 random bits, so a slow password hash would
+ * add cost and no safety.
  */
 export function hashApiKey(key: string): string {
   return hash('sha256', key);
@@ -50,12 +50,12 @@ export interface StoredKeys {
   previousEndsAt?: number;
 }
 
-/** Compared against where there is no key, so that an unknown slug costs the same work as a wrong key. */
+/** Stands for a missing key, so that an unknown slug takes the same work as a wrong key. */
 export const HASH_OF_NO_KEY = '0'.repeat(64);
 
 /**
- * Whether this is the hash of the current key, or of the previous one before its end. Both comparisons are always made,
- * in constant time.
+ * Whether this is the hash of the current key, or of the previous key before its end. Always makes both comparisons, in
+ * constant time.
  *
  * @param now milliseconds since the epoch
  */

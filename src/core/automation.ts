@@ -1,13 +1,13 @@
 import type { Action } from './actions/actions.ts';
 
 /**
- * The words of this domain, used with one meaning everywhere:
+ * The terms of this domain:
  *
- * - automation: something a workspace has configured to be started over HTTP; named by its slug.
- * - action: what an automation does when it runs: start a command, or deliver to a URL.
+ * - automation: an action that can be started over HTTP; named by its slug.
+ * - action: what an automation does: start a command or deliver to a URL.
  * - run: one accepted trigger of an automation, from `queued` to a terminal status.
  * - attempt: one execution of a run's action; a run has one or more.
- * - trigger payload: the JSON object of the trigger request, handed to the run byte for byte.
+ * - trigger payload: the JSON object of the trigger request, passed to the run byte for byte.
  * - worker: a process that takes runs from the queue and executes them.
  */
 
@@ -20,7 +20,7 @@ export function isSlug(value: string): boolean {
   return value.length <= SLUG_MAX_LENGTH && slugExpression.test(value);
 }
 
-/** One attempt takes no longer than a week: Node's timers end at 24 days. */
+/** A week. Node's timers cannot exceed 24 days. */
 export const MAX_TIMEOUT_MS = 7 * 86_400_000;
 export const MAX_ATTEMPTS = 100;
 export const MAX_CONCURRENCY = 100_000;
@@ -36,30 +36,30 @@ export interface RateLimit {
   windowMs: number;
 }
 
-/** What an operator decides about an automation when creating it. */
+/** What an operator decides about an automation. */
 export interface AutomationDefinition {
   slug: string;
   name: string;
   enabled: boolean;
   action: Action;
-  /** Milliseconds one attempt may take; without it the worker's RUN_TIMEOUT_MS counts. */
+  /** Time limit of one attempt, in milliseconds. Default: the worker's RUN_TIMEOUT_MS. */
   timeoutMs?: number;
-  /** How often a failing run is executed at most, the first time included. */
+  /** Maximum number of attempts, including the first. */
   attempts: number;
-  /** How many runs may execute at the same time, over all workers; without it there is no limit. */
+  /** Maximum number of runs that execute at the same time, over all workers. Default: no limit. */
   concurrency?: number;
   rate?: RateLimit;
-  /** How many ended runs are kept at most; without it RUN_RETENTION_COUNT counts. */
+  /** Number of ended runs to keep. Default: RUN_RETENTION_COUNT. */
   keepRuns?: number;
   onWorkerLoss: OnWorkerLoss;
 }
 
 export interface Automation extends AutomationDefinition {
-  /** Distinguishes an automation from a later one that was given the same slug. */
+  /** Distinguishes an automation from a later one with the same slug. */
   id: string;
   createdAt: Date;
   updatedAt: Date;
   keyCreatedAt: Date;
-  /** The moment until which the key before the current one is still accepted. */
+  /** Until when the previous key is accepted. */
   previousKeyEndsAt?: Date;
 }

@@ -1,12 +1,12 @@
-/** The time for something was over before it was done; it may still get done. */
+/** The deadline has passed. The work may still complete. */
 export class DeadlineError extends Error {
   override name = 'DeadlineError';
 }
 
 /**
- * Waits for a promise, but not for longer than `ms` milliseconds.
+ * Waits for a promise for at most `ms` milliseconds.
  *
- * @throws DeadlineError when the time is over; what the promise does later is ignored
+ * @throws DeadlineError after that; the promise's result is then ignored
  */
 export function withDeadline<T>(promise: Promise<T>, ms: number): Promise<T> {
   return new Promise((resolve, reject) => {

@@ -1,6 +1,6 @@
 import { API_KEY_IN_TEXT } from './api-key.ts';
 
-/** Redis repeats what it does not understand, a password included: "unknown command 'AUTH', with args beginning with: …". */
+/** Redis quotes the arguments of an unknown command, even a password: "unknown command 'AUTH', with args beginning with: …". */
 const REPEATED_ARGUMENTS = /, with args beginning with:.*/g;
 
 /** A Standard Webhooks secret. */
@@ -9,7 +9,7 @@ const SIGNING_SECRET_IN_TEXT = /whsec_[A-Za-z0-9+/=]{16,}/g;
 /** User and password of a URL. */
 const LOGIN_IN_URL = /\b([a-z][a-z0-9+.-]*:\/\/)[^\s/?#@]*@/gi;
 
-/** What an error says, without what was sent: no arguments of commands, keys, signing secrets or passwords of URLs. */
+/** An error's text without command arguments, API keys, signing secrets and URL passwords. */
 export function errorText(text: string): string {
   return text
     .replace(REPEATED_ARGUMENTS, '')
@@ -18,21 +18,21 @@ export function errorText(text: string): string {
     .replace(LOGIN_IN_URL, '$1***@');
 }
 /**
- * What is logged of an error besides its class, message, stack and causes. Libraries attach more, such as ioredis the
- * command with its arguments: passwords, keys and payloads.
+ * The fields of an error that are logged besides its class, message, stack and causes. Other fields may hold secrets:
+ * ioredis attaches the command with its arguments.
  */
 const FIELDS = ['code', 'errno', 'syscall', 'address', 'port', 'statusCode'] as const;
 
-/** Characters of a message and of a stack that are kept. */
+/** Maximum length of a logged message and stack, in characters. */
 const MAX_MESSAGE = 1000;
 const MAX_STACK = 4000;
 
-/** Causes below each other, and errors beside each other, that are followed. */
+/** Maximum number of nested causes and of aggregated errors. */
 const MAX_DEPTH = 5;
 
 type Fields = Partial<Record<(typeof FIELDS)[number], unknown>>;
 
-/** What is logged of an error. */
+/** An error as it is logged. */
 export interface ErrorRecord extends Fields {
   type: string;
   message: string;
@@ -41,7 +41,7 @@ export interface ErrorRecord extends Fields {
   errors?: ErrorRecord[];
 }
 
-/** An error as it may be logged: by a list of what is allowed, without what was sent. */
+/** Copies the allowed fields of an error, without secrets. */
 export function errorRecord(error: unknown, depth = 1): ErrorRecord {
   if (!(error instanceof Error)) return { type: typeof error, message: shorten(String(error), MAX_MESSAGE) };
   const record: ErrorRecord = { type: error.name, message: shorten(error.message, MAX_MESSAGE) };

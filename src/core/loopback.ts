@@ -1,6 +1,6 @@
 import { isIPv4 } from 'node:net';
 
-/** Whether only this machine reaches what listens on the host. IPv6 addresses may be in brackets. */
+/** Whether a host is a loopback address or `localhost`. IPv6 addresses may be in brackets. */
 export function isLoopback(host: string): boolean {
   return (
     host === 'localhost' || host === '::1' || host === '[::1]' || (isIPv4(host) && host.startsWith('127.'))

@@ -1,10 +1,7 @@
-/** A URL in a text: a scheme, and what belongs to it. */
+/** A URL in a text. */
 const URL_IN_TEXT = /\b[a-z][a-z\d+.-]*:\/\/[^\s'"<>]+/gi;
 
-/**
- * A URL without what may be a secret in it, for people and logs: user name and password, the values of its query and its
- * fragment.
- */
+/** A URL for people and logs: user name, password, query values and fragment are masked, because they may be secrets. */
 export function maskUrl(url: string): string {
   const [beforeFragment = '', ...fragment] = url.split('#');
   const [base = '', ...query] = beforeFragment.split('?');
@@ -13,12 +10,12 @@ export function maskUrl(url: string): string {
   return `${masked}${query.length > 0 ? `?${parameters}` : ''}${fragment.length > 0 ? '#***' : ''}`;
 }
 
-/** A text without what may be a secret in the URLs in it. */
+/** A text with its URLs masked. */
 export function maskUrls(text: string): string {
   return text.replace(URL_IN_TEXT, maskUrl);
 }
 
-/** One that has no name is a value. */
+/** A parameter without a name is a value. */
 function maskParameter(parameter: string): string {
   const [name = '', ...value] = parameter.split('=');
   if (value.length === 0) return name === '' ? '' : '***';

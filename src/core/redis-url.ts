@@ -1,13 +1,13 @@
-/** Where Redis is and how to log in to it, as a REDIS_URL says it. */
+/** Where Redis is and how to log in to it, from a REDIS_URL. */
 export type RedisAddress =
   | ({ topology: 'single' } & HostAndPort & RedisAccess)
   | ({ topology: 'socket'; path: string } & RedisAccess)
   | ({
       topology: 'sentinel';
       sentinels: HostAndPort[];
-      /** What the Sentinels call the master. */
+      /** The master's name in the Sentinels. */
       master: string;
-      /** For the Sentinels; user and password of the URL are for Redis itself. */
+      /** For the Sentinels; the URL's user and password are for Redis itself. */
       sentinelUsername?: string;
       sentinelPassword?: string;
     } & RedisAccess)
@@ -26,7 +26,7 @@ interface RedisAccess {
   password?: string;
 }
 
-/** The URL cannot be used. The message continues "REDIS_URL …" and holds nothing of the URL. */
+/** The URL is invalid. The message continues "REDIS_URL …" and contains nothing of the URL. */
 export class RedisUrlError extends Error {
   override name = 'RedisUrlError';
 }
@@ -34,12 +34,12 @@ export class RedisUrlError extends Error {
 const REDIS_PORT = 6379;
 const SENTINEL_PORT = 26_379;
 
-/** Scheme, topology, user and password, hosts, path, parameters. Passwords may hold an unencoded @. */
+/** Scheme, topology, user and password, hosts, path, parameters. A password may contain an unencoded @. */
 const REDIS_FORM =
   /^(rediss?)(?:\+(sentinel|cluster))?:\/\/(?:([^/?#]*)@)?([^/?#]*)(?:\/([^?#]*))?(?:\?([^#]*))?$/;
 const SOCKET_FORM = /^unix:\/\/(?:([^/?#]*)@)?(\/[^?#]+)(?:\?([^#]*))?$/;
 const HOST_FORM = /^(?:\[([0-9A-Fa-f:.]+)\]|([\w.-]+))(?::(\d{1,5}))?$/;
-/** What a Sentinel takes for the name of a master (sentinel.conf, "sentinel monitor"). */
+/** The form of a master's name (sentinel.conf, "sentinel monitor"). */
 const MASTER_FORM = /^[\w.-]+$/;
 
 /**
@@ -56,7 +56,7 @@ const MASTER_FORM = /^[\w.-]+$/;
 export function parseRedisUrl(url: string): RedisAddress {
   if (url.startsWith('/')) return parseSocketPath(url);
   if (url.startsWith('unix://')) return parseSocketUrl(url);
-  if (!/^rediss?(\+(sentinel|cluster))?:\/\//.test(url)) throw new RedisUrlError('is not usable');
+  if (!/^rediss?(\+(sentinel|cluster))?:\/\//.test(url)) throw new RedisUrlError('is invalid');
   const [, scheme, topology, login, hosts = '', path = '', query] = REDIS_FORM.exec(url) ?? invalid();
   const access = { tls: scheme === 'rediss', db: 0, ...parseLogin(login) };
   if (topology === 'sentinel') return { ...access, ...parseSentinel(hosts, path, query) };
@@ -68,13 +68,13 @@ export function parseRedisUrl(url: string): RedisAddress {
   }
   const [node, ...others] = nodes;
   if (!node || others.length > 0) {
-    throw new RedisUrlError('names several hosts, which takes redis+sentinel:// or redis+cluster://');
+    throw new RedisUrlError('names several hosts, which needs redis+sentinel:// or redis+cluster://');
   }
   return { ...access, topology: 'single', ...node, db: parseDb(path) };
 }
 
 function parseSocketPath(path: string): RedisAddress {
-  if (path.includes('?')) throw new RedisUrlError('is a path with parameters, which takes unix://');
+  if (path.includes('?')) throw new RedisUrlError('is a path with parameters, which needs unix://');
   return { topology: 'socket', path, tls: false, db: 0 };
 }
 
@@ -127,12 +127,12 @@ function parseDb(text: string | undefined): number {
   return Number(text ?? 0);
 }
 
-/** Not URLSearchParams, for which a plus sign is a space: a password may hold one. */
+/** Not URLSearchParams: it reads a plus sign as a space, and a password may contain one. */
 function parseParameters(query: string | undefined, known: string[]): Record<string, string | undefined> {
   const parameters = (query || undefined)?.split('&').map((text) => {
     const [name = '', ...value] = text.split('=');
     if (!known.includes(name)) {
-      throw new RedisUrlError(`has parameters that are not known here; known: ${known.join(', ') || 'none'}`);
+      throw new RedisUrlError(`has unknown parameters; known: ${known.join(', ') || 'none'}`);
     }
     return [name, decode(value.join('='))];
   });
@@ -143,13 +143,11 @@ function decode(text: string): string {
   try {
     return decodeURIComponent(text);
   } catch {
-    // Without a cause, which would quote the text.
+    // Without a cause, because it would quote the text.
     return invalid();
   }
 }
 
 function invalid(): never {
-  throw new RedisUrlError(
-    'is not a valid URL (in a password, characters such as / % and # are written %2F %25 and %23)',
-  );
+  throw new RedisUrlError('is not a valid URL (in a password, write / % and # as %2F %25 and %23)');
 }

@@ -13,8 +13,8 @@ export const RUN_STATUSES = [
 export type RunStatus = (typeof RUN_STATUSES)[number];
 
 /**
- * The transitions that exist. `running → queued` is a worker that shuts down and hands its run back, or one that died
- * while its automation says `rerun`; `queued → failed` is a run whose workers died on it too often.
+ * The possible transitions. `running → queued`: the worker shut down and returned the run, or died and the automation says
+ * `rerun`. `queued → failed`: too many workers died while executing the run.
  */
 export const RUN_TRANSITIONS: Readonly<Record<RunStatus, readonly RunStatus[]>> = {
   queued: ['running', 'cancelled', 'failed'],
@@ -32,7 +32,7 @@ export function isTerminal(status: RunStatus): status is TerminalRunStatus {
   return RUN_TRANSITIONS[status].length === 0;
 }
 
-/** Why an attempt, or with it the run, ended. */
+/** Why an attempt or a run ended. */
 export type RunEndReason =
   | ActionEndReason
   | 'timeout'
@@ -43,7 +43,7 @@ export type RunEndReason =
   | 'automation_disabled'
   | 'automation_deleted';
 
-/** How an attempt ended, in words for people and in fields for programs. */
+/** How an attempt ended: a message for people and fields for programs. */
 export interface RunOutcome {
   status: TerminalRunStatus;
   reason: RunEndReason;
@@ -53,14 +53,14 @@ export interface RunOutcome {
   httpStatus?: number;
 }
 
-/** How a run ends that an operator cancels. */
+/** The outcome of a run that an operator cancels. */
 export const CANCELLED_BY_OPERATOR: RunOutcome = {
   status: 'cancelled',
   reason: 'cancelled_by_operator',
   message: 'An operator cancelled the run.',
 };
 
-/** How an attempt ended, and whether another one may do better. */
+/** How an attempt ended, and whether a retry makes sense. */
 export interface AttemptResult {
   outcome: RunOutcome;
   mayRetry: boolean;
@@ -89,19 +89,19 @@ export interface Run {
   maxAttempts: number;
   /** Worker of the latest attempt. */
   worker?: string;
-  /** How the latest attempt ended; final when the status is terminal. */
+  /** Outcome of the latest attempt; final when the status is terminal. */
   outcome?: RunOutcome;
-  /** The run that this one repeats, at an operator's wish. */
+  /** The run that this one repeats (`orc runs retry`). */
   retryOf?: string;
-  /** When an operator asked for its end. */
+  /** When an operator cancelled it. */
   cancelRequestedAt?: Date;
-  /** The caller's `x-request-id`, or the one made for it. */
+  /** The caller's `x-request-id`, or a generated one. */
   requestId: string;
   caller?: Caller;
   payloadBytes: number;
 }
 
-/** The trace that something belongs to, by the headers of W3C Trace Context. There is no state without a parent. */
+/** The headers of W3C Trace Context. `tracestate` never comes without `traceparent`. */
 export interface TraceContext {
   traceparent?: string;
   tracestate?: string;
@@ -113,10 +113,10 @@ export interface RunAttemptRecord {
   attempt: number;
   worker: string;
   startedAt: Date;
-  /** Absent while it goes on, and for an attempt whose worker died. */
+  /** Absent while it executes, and for an attempt whose worker died. */
   endedAt?: Date;
   outcome?: RunOutcome;
-  /** Why it ended without an outcome, in which case another attempt follows. */
+  /** Why it ended without an outcome; then another attempt follows. */
   interruption?: string;
 }
 
@@ -124,16 +124,16 @@ export interface RunAttemptRecord {
 export interface RunAttempt extends TraceContext {
   id: string;
   automation: string;
-  /** The automation's id when the run was accepted; another id under the same slug is another automation. */
+  /** Id of the automation that accepted the run; another id under the same slug is another automation. */
   automationId: string;
   /** From 1. */
   attempt: number;
-  /** Whether no other attempt follows when this one fails. */
+  /** Whether this is the last attempt. */
   isLast: boolean;
   acceptedAt: Date;
   requestId: string;
-  /** The request body exactly as it was received; `{}` when there was none. */
+  /** The bytes of the request body; `{}` when there was none. */
   payload: Buffer;
-  /** How many times a worker died while executing this run. */
+  /** How many workers died while executing this run. */
   workersLost: number;
 }

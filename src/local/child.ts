@@ -1,10 +1,10 @@
 import { spawn } from 'node:child_process';
 import { createInterface } from 'node:readline';
 
-/** Sent over the IPC channel by a process of orc that is ready for work. */
+/** The IPC message of an orc process that is ready for work. */
 export const READY = 'ready';
 
-/** One line of a child's log. */
+/** One log line of a child. */
 export type LogRecord = { level: string; msg: string } & Record<string, unknown>;
 
 /**
@@ -14,19 +14,19 @@ export type LogRecord = { level: string; msg: string } & Record<string, unknown>
 export const NODE_FLAGS: readonly string[] = ['--max-semi-space-size=8'];
 
 export interface OrcChild {
-  /** Resolves when the child is ready for work; rejects, with its last words, when it ends before that. */
+  /** Resolves when the child is ready for work; rejects with its last output when it ends before that. */
   ready: Promise<void>;
-  /** Resolves with a sentence when the child has ended, for whatever reason. */
+  /** Resolves with a sentence when the child has ended. */
   ended: Promise<string>;
-  /** Asks it to end and waits until it has. Idempotent. */
+  /** Sends SIGTERM and waits for the end. Idempotent. */
   stop(): Promise<void>;
 }
 
 /**
- * Starts a process of orc: `orc api` or `orc worker`. It has a process group of its own, so that Ctrl-C in a terminal
- * reaches its parent only, which then ends its children in order; and it ends by itself when its parent is gone.
+ * Starts `orc api` or `orc worker`. The child has its own process group: Ctrl-C in a terminal reaches only its parent, which
+ * shuts its children down in order. The child ends by itself when its parent is gone.
  *
- * @param onRecord is told of each line of the child's log
+ * @param onRecord is called with each line of the child's log
  */
 export function startOrcChild(
   name: 'api' | 'worker',
@@ -39,20 +39,20 @@ export function startOrcChild(
     detached: true,
     stdio: ['ignore', 'pipe', 'pipe', 'ipc'],
   });
-  let lastWords = '';
+  let lastOutput = '';
   for (const stream of [child.stdout, child.stderr]) {
     if (!stream) continue;
     createInterface({ input: stream }).on('line', (line) => {
       const record = parseRecord(line);
       if (record) onRecord(record);
-      else lastWords = line.replace(/^orc: /, '');
+      else lastOutput = line.replace(/^orc: /, '');
     });
   }
   const ended = new Promise<string>((resolve) => {
     child.once('error', (error) => resolve(`The ${name} process could not be started: ${error.message}`));
     child.once('close', (code, signal) => {
       const how = signal === null ? `ended with exit code ${code}` : `was ended by ${signal}`;
-      resolve(`The ${name} process ${how}.${lastWords && ` Its last words: ${lastWords}`}`);
+      resolve(`The ${name} process ${how}.${lastOutput && ` Its last output: ${lastOutput}`}`);
     });
   });
   const ready = new Promise<void>((resolve, reject) => {
@@ -61,7 +61,7 @@ export function startOrcChild(
     });
     void ended.then((how) => reject(new Error(how)));
   });
-  // Whoever does not wait for it to be ready hears of its end by `ended`.
+  // A caller that does not wait for `ready` learns of the end from `ended`.
   ready.catch(() => undefined);
   const stop = async () => {
     if (child.exitCode === null && child.signalCode === null) child.kill('SIGTERM');

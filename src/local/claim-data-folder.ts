@@ -26,39 +26,39 @@ import {
 import { LOCK_NAME, takeLock } from './folder-lock.ts';
 import { type Answer, answerStatus, type LocalStatus } from './local-status.ts';
 
-/** Room for the path in a socket's address, less its final NUL; macOS has the smallest. */
+/** Maximum length of a socket's path without its final NUL; macOS has the smallest. */
 const MAX_SOCKET_PATH_BYTES = 103;
 
-/** As long as the longest path of a socket in an entry of the state folder. */
+/** A path as long as the longest socket path in an entry of the state folder. */
 const LONGEST_SOCKET = join(LINK_NAME, `${LOCK_NAME}-XXXXXX`, '12345678');
 
 export interface ClaimOptions {
-  /** Directory in which the data folder is, or is made. */
+  /** Directory of the data folder. */
   directory: string;
   stateDir: string;
-  /** Also takes a data folder that the state folder does not know. */
+  /** Also accept a data folder that the state folder does not know. */
   trust: boolean;
-  /** Told to whoever asks. */
+  /** The answer to status requests. */
   status(): LocalStatus;
 }
 
-/** A data folder that this process alone works with. */
+/** A data folder that only this process uses. */
 export interface ClaimedFolder {
   dataDir: string;
   /** Its entry in the state folder. */
   socketDir: string;
-  /** Lets other commands find it. */
+  /** Makes it discoverable for other commands. */
   announce(): Promise<void>;
-  /** Whether no other folder has taken its place. */
+  /** Whether the path still leads to the same folder. */
   isInPlace(): Promise<boolean>;
   /** Idempotent. */
   release(): Promise<void>;
 }
 
 /**
- * Takes the data folder of a directory for this process alone, made when missing, and lets nobody else read what is in it.
+ * Claims the data folder of a directory for this process, creates it if missing, and makes it private to this user.
  *
- * @throws DataFolderError when it cannot be trusted, or another process has it
+ * @throws DataFolderError when it cannot be trusted, or another process uses it
  */
 export async function claimDataFolder({
   directory,
@@ -97,7 +97,7 @@ export async function claimDataFolder({
     socketDir,
     announce: async () => {
       const socket = join(socketDir, STATUS_SOCKET);
-      // It was left by a process that was killed: this one has the lock.
+      // This process has the lock, so an existing socket is of a killed process.
       await rm(socket, { force: true });
       closeStatus = await answerStatus(socket, status);
     },
@@ -109,52 +109,52 @@ export async function claimDataFolder({
   };
 }
 
-/** Does what `mkdir -p` does, and checks that the folder is this user's own. */
+/** Creates a folder like `mkdir -p`, and checks that it is this user's own. */
 async function makeFolder(path: string, cure: string): Promise<void> {
   try {
     await mkdir(path, { recursive: true, mode: 0o700 });
   } catch (error) {
     const { code, message } = error as NodeJS.ErrnoException;
-    // Something else has the name, which is said in other words.
+    // EEXIST: `checkOwnFolder` explains what is in the way.
     if (code !== 'EEXIST') {
-      throw new DataFolderError(`${path} cannot be made: ${message}. ${cure}.`, { cause: error });
+      throw new DataFolderError(`${path} cannot be created: ${message}. ${cure}.`, { cause: error });
     }
   }
   await checkOwnFolder(path);
 }
 
-/** The entry of a data folder; a new name for one that has none. */
+/** The state folder's entry of a data folder, or a new one. */
 async function entryFor(
   dataDir: string,
   stateDir: string,
   trust: boolean,
 ): Promise<{ name: string; isNew: boolean }> {
-  // Looked at before the name is: who starts here at the same time writes the name before anything else.
+  // Read before the name: a process that starts at the same time writes the name first.
   const names = await readdir(dataDir);
   const isEmpty = names.every((name) => name.startsWith(LOCK_NAME) || name.startsWith(NAME_FILE));
   const entry = await readEntry(dataDir, stateDir);
-  // A folder that was moved takes its name along, a copy leaves the name with the original.
+  // A moved folder keeps its name; a copy does not get the original's.
   if (entry && (entry.target === dataDir || (await readName(entry.target)) !== entry.name)) {
     return { name: entry.name, isNew: false };
   }
   if (!isEmpty && !trust) {
     throw new DataFolderError(
-      `${dataDir} is not known as yours: it may have come with a repository, a copy or a backup, and what is in it can run commands. If you trust it: orc local --trust. Otherwise move it away.`,
+      `${dataDir} is not known as yours: it may come from a repository, a copy or a backup, and its content can run commands. If you trust it: orc local --trust. Otherwise move it away.`,
     );
   }
   return { name: randomBytes(16).toString('base64url'), isNew: true };
 }
 
 function checkSocketPath(path: string): void {
-  // What follows a question mark is taken for options where a path is given as REDIS_URL.
+  // In a REDIS_URL, options follow a question mark.
   if (Buffer.byteLength(path) <= MAX_SOCKET_PATH_BYTES && !path.includes('?')) return;
   const folder = dirname(dirname(dirname(path)));
   throw new DataFolderError(
-    `${folder} is too long for the path of a socket, or has a question mark. Set XDG_STATE_HOME to a shorter path.`,
+    `${folder} is too long for the path of a socket, or contains a question mark. Set XDG_STATE_HOME to a shorter path.`,
   );
 }
 
-/** Makes the entry lead to the data folder. */
+/** Links the entry to the data folder. */
 async function pointTo(dataDir: string, socketDir: string): Promise<void> {
   const link = join(socketDir, LINK_NAME);
   if ((await readlink(link).catch(() => undefined)) === dataDir) return;
@@ -166,11 +166,11 @@ async function pointTo(dataDir: string, socketDir: string): Promise<void> {
 
 function describeHolder(holder: Exclude<Answer, 'nobody'>): string {
   if (holder === 'silent') {
-    return 'orc local already runs here, but does not answer. It may be suspended: resume it (fg) or end it.';
+    return 'orc local already runs here but does not answer. It may be suspended: resume it (fg) or end it.';
   }
   const { pid, apiUrl } = holder;
   return apiUrl === undefined
-    ? `orc local is just being started or stopped here (process ${pid}). Try again in a moment.`
+    ? `orc local is starting or stopping here (process ${pid}). Try again in a moment.`
     : `orc local already runs here, at ${apiUrl} (process ${pid}).`;
 }
 
@@ -183,9 +183,9 @@ async function writeName(dataDir: string, name: string): Promise<void> {
 }
 
 /**
- * Takes all rights from everybody else: a version before, or Redis itself, may have left some.
+ * Revokes the rights of all other users, which an earlier version or Redis itself may have left.
  *
- * @throws DataFolderError when something in it belongs to another user
+ * @throws DataFolderError when something in the folder belongs to another user
  */
 async function makePrivate(folder: string): Promise<void> {
   await chmod(folder, 0o700);
@@ -197,7 +197,7 @@ async function makePrivate(folder: string): Promise<void> {
       if (stats.isDirectory()) await makePrivate(path);
       else if (stats.isFile()) await chmod(path, 0o600);
     } catch (error) {
-      // A Redis that is left of a killed process may be writing its files anew.
+      // A Redis left by a killed process may be replacing its files.
       if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw error;
     }
   }

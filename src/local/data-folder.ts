@@ -5,18 +5,18 @@ import { isAbsolute, join } from 'node:path';
 
 /**
  * `orc local` keeps its data in `.orc`, in the directory where it was started. Anybody can put a folder of that name above
- * somebody else's working directory, or into a repository that others clone. So nothing is read from `.orc` but a random
- * name, and it counts only where this user's state folder has an entry of that name that leads back to this `.orc`. The
- * sockets are in that entry.
+ * another user's working directory, or into a repository that others clone. So orc reads only a random name from `.orc`, and
+ * uses the folder only if this user's state folder has an entry of that name that links back to this `.orc`. The sockets
+ * are in that entry.
  */
 export const DATA_FOLDER = '.orc';
 
-/** The file in the data folder that holds its random name. */
+/** The file with the data folder's random name. */
 export const NAME_FILE = 'id';
 const NAME_FORM = /^[A-Za-z0-9_-]{22}$/;
 const MAX_NAME_FILE_BYTES = 64;
 
-/** In an entry of the state folder: the link that leads to the data folder. */
+/** In an entry of the state folder: the link to the data folder. */
 export const LINK_NAME = 'data';
 export const REDIS_SOCKET = 'redis.sock';
 export const STATUS_SOCKET = 'local.sock';
@@ -26,22 +26,22 @@ export class DataFolderError extends Error {
   override readonly name = 'DataFolderError';
 }
 
-/** Where orc keeps what it knows of this user's data folders, as the XDG Base Directory Specification has it. */
+/** The state folder, which records this user's data folders (XDG Base Directory Specification). */
 export function stateDirOf({ XDG_STATE_HOME, HOME }: NodeJS.ProcessEnv): string {
   const isSet = XDG_STATE_HOME !== undefined && isAbsolute(XDG_STATE_HOME);
   return join(isSet ? XDG_STATE_HOME : join(HOME || homedir(), '.local', 'state'), 'orc');
 }
 
-/** @throws DataFolderError unless it is a folder of this user that nobody else can write to */
+/** @throws DataFolderError unless it is this user's folder and nobody else can write to it */
 export async function checkOwnFolder(path: string): Promise<Stats> {
   const stats = await lstat(path);
   if (!stats.isDirectory()) {
-    throw new DataFolderError(`${path} is not a folder. Move it away, or work in another folder.`);
+    throw new DataFolderError(`${path} is not a folder. Move it away, or use another folder.`);
   }
   checkOwner(path, stats);
   if ((stats.mode & 0o022) !== 0) {
     throw new DataFolderError(
-      `Other users can write to ${path}, so that nothing in it can be trusted. If you know that nobody did: chmod 700 ${path}`,
+      `Other users can write to ${path}, so its content cannot be trusted. If you know that nobody wrote to it: chmod 700 ${path}`,
     );
   }
   return stats;
@@ -51,17 +51,17 @@ export async function checkOwnFolder(path: string): Promise<Stats> {
 export function checkOwner(path: string, { uid }: Stats): void {
   if (process.getuid === undefined || uid === process.getuid()) return;
   throw new DataFolderError(
-    `${path} belongs to another user (user id ${uid}). Work in a folder of your own, or as that user.`,
+    `${path} belongs to another user (user id ${uid}). Use a folder of your own, or run orc as that user.`,
   );
 }
 
-/** The entry of a data folder: its name, and the data folder that it leads to, which is another one if this is a copy. */
+/** The state folder's entry of a data folder: its name and its target, which is another folder if this one is a copy. */
 export interface StateEntry {
   name: string;
   target: string;
 }
 
-/** What the state folder knows of a data folder that is this user's own. */
+/** Reads the state folder's entry of this user's data folder. */
 export async function readEntry(dataDir: string, stateDir: string): Promise<StateEntry | undefined> {
   const name = await readName(dataDir);
   if (name === undefined) return undefined;

@@ -2,7 +2,7 @@ import { lstat, mkdir, mkdtemp, readdir, rename, rm, stat, writeFile } from 'nod
 import { basename, delimiter, join } from 'node:path';
 import { firstSuccess, onPath, run } from './programs.ts';
 
-/** Working directories older than this were left by a process that was killed. */
+/** Working directories older than this were left by a killed process. */
 const ABANDONED_AFTER_MS = 3_600_000;
 
 const WORKING_PREFIX = 'tmp-';
@@ -10,22 +10,22 @@ const WORKING_PREFIX = 'tmp-';
 export interface UnpackOptions {
   /** Gives PATH, and is the environment of apt. */
   readonly env: NodeJS.ProcessEnv;
-  /** Every installation gets a directory of its own in it. */
+  /** Every installation gets its own directory in it. */
   readonly cacheDir: string;
-  /** Sets of packages; the first one that can be had is unpacked. */
+  /** Sets of packages; the first available one is unpacked. */
   readonly alternatives: readonly (readonly string[])[];
-  /** Is called once it is known that there is apt, before the download. */
+  /** Called before the download, if there is apt. */
   readonly onStart: () => void;
-  /** Whether what was unpacked works. */
+  /** Whether the unpacked programs work. */
   readonly isUsable: (root: string) => Promise<boolean>;
 }
 
 /**
- * Downloads packages of the distribution, with those of their dependencies that the system lacks, and unpacks them into a
- * directory: no root, no service, no trace elsewhere. Processes may do this at the same time.
+ * Downloads packages of the distribution and the dependencies that the system lacks, and unpacks them into a directory:
+ * without root, a service or changes elsewhere. Safe to call from several processes at the same time.
  *
- * @returns the directory, or undefined where there is no apt
- * @throws an error of one line when the packages cannot be had or do not work
+ * @returns the directory, or undefined if there is no apt
+ * @throws an error of one line when the packages are unavailable or do not work
  */
 export async function unpackDebianPackages(options: UnpackOptions): Promise<string | undefined> {
   const { env, cacheDir, onStart, isUsable } = options;
@@ -42,7 +42,7 @@ export async function unpackDebianPackages(options: UnpackOptions): Promise<stri
     for (const archive of archives) await run(dpkgDeb, ['--extract', archive, root], env);
     if (!(await isUsable(root))) throw new Error('apt-get: what the packages hold does not work');
 
-    // A name of its own per installation, so that a process installing at the same time is not disturbed.
+    // Each installation has its own name, so that processes can install at the same time.
     const installed = join(cacheDir, basename(work).replace(WORKING_PREFIX, 'apt-'));
     await rename(root, installed);
     return installed;
@@ -51,7 +51,7 @@ export async function unpackDebianPackages(options: UnpackOptions): Promise<stri
   }
 }
 
-/** The directories of earlier installations, of packages and others, that nobody but this user and root can have put there. */
+/** Directories of earlier installations that only this user or root can have created. */
 export async function installations(cacheDir: string): Promise<string[]> {
   const names = await readdir(cacheDir).catch(() => []);
   const paths = names.filter((name) => !name.startsWith(WORKING_PREFIX)).map((name) => join(cacheDir, name));
@@ -64,7 +64,7 @@ async function isSafe(path: string): Promise<boolean> {
   return (uid === 0 || uid === process.getuid?.()) && (mode & 0o022) === 0;
 }
 
-/** Where programs unpacked into a directory find their libraries: a value for LD_LIBRARY_PATH, empty if there are none. */
+/** The LD_LIBRARY_PATH for programs unpacked into a directory; empty if they bring no libraries. */
 export async function libraryPathOf(root: string): Promise<string> {
   const libraries = await Promise.all(
     ['usr/lib', 'lib'].map(async (path) => {
@@ -86,12 +86,12 @@ async function downloadPackages(
   const lists = join(work, 'lists');
   const config = join(work, 'apt.conf');
   for (const directory of [archives, lists]) await mkdir(join(directory, 'partial'), { recursive: true });
-  // Hooks of the system act on the system; options on the command line cannot clear them.
+  // The system's hooks would change the system; command-line options cannot clear them.
   const hooks = ['Pre-Invoke', 'Post-Invoke', 'Post-Invoke-Success'];
   await writeFile(config, hooks.map((hook) => `#clear APT::Update::${hook};\n`).join(''));
   const settings = [
     'Debug::NoLocking=1',
-    // Root would otherwise download as the user _apt, who may not write here.
+    // Otherwise root downloads as the user _apt, who may not write here.
     'APT::Sandbox::User=root',
     'Acquire::Languages=none',
     'APT::Update::Error-Mode=any',
@@ -106,7 +106,7 @@ async function downloadPackages(
 
   const download = (...listOptions: string[]) =>
     firstSuccess(alternatives, async (packages) => {
-      // Reinstalling makes apt fetch the named packages even if the system has one of them already.
+      // --reinstall makes apt fetch the packages even if the system has one of them.
       const args = ['install', '--download-only', '--no-install-recommends', '--reinstall', ...packages];
       await apt(...listOptions, ...args);
       const names = (await readdir(archives)).filter((name) => name.endsWith('.deb'));
@@ -116,8 +116,8 @@ async function downloadPackages(
   try {
     return await download();
   } catch {
-    // The system's lists are missing or out of date. One source of several that fails need not matter, so
-    // it is the download after it that decides.
+    // The system's lists are missing or out of date. A source may fail without consequence, so the error of the update
+    // counts only if the download fails too.
     const privateLists = ['-o', `Dir::State::lists=${lists}`];
     const updating = apt(...privateLists, 'update');
     await updating.catch(() => undefined);

@@ -9,18 +9,18 @@ import {
 } from './data-folder.ts';
 import { askStatus, type LocalStatus } from './local-status.ts';
 
-/** An `orc local` that runs. What it says of itself is missing while it is suspended. */
+/** A running `orc local`. Its status is missing while it is suspended. */
 export interface RunningLocal extends Partial<LocalStatus> {
   redisUrl: string;
 }
 
 export interface LocalSearch {
   running: RunningLocal | undefined;
-  /** Why a folder that looks like an `orc local`'s was passed over, one sentence each. */
+  /** Why folders that look like an `orc local`'s were ignored, one sentence each. */
   refused: string[];
 }
 
-/** Looks for the running `orc local` of a directory, or of the nearest directory above it that has one. */
+/** Finds the `orc local` that runs in a directory, or in the nearest directory above it. */
 export async function findLocal(directory: string, stateDir: string): Promise<LocalSearch> {
   const refused: string[] = [];
   for (let at = directory; ; at = dirname(at)) {
@@ -35,7 +35,7 @@ export async function findLocal(directory: string, stateDir: string): Promise<Lo
   }
 }
 
-/** @throws DataFolderError when there is a data folder that cannot be trusted */
+/** @throws DataFolderError when the data folder cannot be trusted */
 async function runningIn(dataDir: string, stateDir: string): Promise<RunningLocal | undefined> {
   if (!(await isOwnFolder(dataDir)) || !(await isOwnFolder(stateDir))) return undefined;
   const entry = await readEntry(dataDir, stateDir);
@@ -47,7 +47,7 @@ async function runningIn(dataDir: string, stateDir: string): Promise<RunningLoca
   return answer === 'silent' ? { redisUrl } : { ...answer, redisUrl };
 }
 
-/** @returns false when there is none, or none that may be looked at */
+/** @returns false when there is none, or it cannot be inspected */
 async function isOwnFolder(path: string): Promise<boolean> {
   try {
     await checkOwnFolder(path);

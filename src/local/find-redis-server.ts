@@ -8,10 +8,10 @@ import { executables, firstSuccess, onPath, run } from './programs.ts';
 const VERSION_CHECK_TIMEOUT_MS = 10_000;
 const BUILD_TIMEOUT_MS = 300_000;
 
-/** What redis-memory-server calls the newest release, and the directory it builds it in. */
+/** redis-memory-server's name for the newest release and for its build directory. */
 const BUILD_VERSION = 'stable';
 
-/** Where a server lies in an entry of the cache directory, be it an unpacked package or a build. */
+/** Paths of a server in an entry of the cache directory: an unpacked package or a build. */
 const CACHED_SERVERS = ['usr/bin/redis-server', 'usr/bin/valkey-server', 'redis-server'];
 
 /** The package that holds the server's link and the one that holds its binary, the preferred pair first. */
@@ -20,7 +20,7 @@ const APT_PACKAGES = [
   ['valkey-server', 'valkey-tools'],
 ] as const;
 
-/** The first whose command is on the PATH is the system's; apt installs nothing, see `fromApt`. */
+/** The first one on the PATH is the system's. apt does not install, see `fromApt`. */
 const PACKAGE_MANAGERS: readonly PackageManager[] = [
   { command: 'apt-get', byHand: 'apt-get install redis-server', needsRoot: true, install: [] },
   {
@@ -42,14 +42,14 @@ interface PackageManager {
   readonly command: string;
   readonly byHand: string;
   readonly needsRoot: boolean;
-  /** Arguments to try, one after the other, until one of them succeeds. */
+  /** Arguments to try in order until one succeeds. */
   readonly install: readonly string[];
 }
 
 export interface RedisServer {
   /** Absolute path of a `redis-server` or `valkey-server`, at least version 6.2. */
   readonly command: string;
-  /** The whole environment to run it with: nothing else is needed, and no secret is in it. */
+  /** The complete environment to run it with; contains no secret. */
   readonly env: NodeJS.ProcessEnv;
   readonly origin: 'path' | 'package' | 'download';
 }
@@ -59,23 +59,23 @@ export interface FindRedisServerOptions {
   readonly env: NodeJS.ProcessEnv;
   /** Private installations go here. Default: `orc/redis-server` in XDG_CACHE_HOME or `~/.cache`. */
   readonly cacheDir?: string | undefined;
-  /** Accepts this server only; it is then installed with apt or not at all. Default: whichever there is. */
+  /** Accept only this server; it is then installed with apt or not at all. Default: either. */
   readonly name?: 'redis-server' | 'valkey-server' | undefined;
-  /** Is handed one line for people before each step that takes seconds or more. */
+  /** Called with a line for people before each step that takes seconds or more. */
   readonly report: (message: string) => void;
 }
 
 type Search = FindRedisServerOptions & { readonly cacheDir: string };
 
-/** No Redis server is here and none could be had; the message names the command to run. */
+/** There is no Redis server and none could be installed; the message names the command to run. */
 export class RedisServerMissingError extends Error {
   override readonly name = 'RedisServerMissingError';
-  /** One short reason for each step that was tried, in order. */
+  /** One reason per failed step, in order. */
   readonly reasons: readonly string[];
 
   constructor(remedy: string, causes: readonly Error[]) {
     super(
-      `Redis 6.2 or newer is not installed and could not be fetched. ${remedy}, or set REDIS_URL to a Redis that is running.`,
+      `Redis 6.2 or newer is not installed and could not be fetched. ${remedy}, or set REDIS_URL to a running Redis.`,
       { cause: new AggregateError(causes) },
     );
     this.reasons = causes.map(({ message }) => message);
@@ -83,9 +83,9 @@ export class RedisServerMissingError extends Error {
 }
 
 /**
- * Finds a Redis server on this machine, or fetches one. It is taken from the PATH, else from the cache
- * directory, else from the system's package manager, else built by redis-memory-server. With apt nothing
- * outside the cache directory changes and root is not needed. Processes may do this at the same time.
+ * Finds a Redis server on this machine, or fetches one: from the PATH, else the cache directory, else the system's package
+ * manager, else built by redis-memory-server. With apt, only the cache directory changes and root is not needed. Safe to
+ * call from several processes at the same time.
  *
  * @throws RedisServerMissingError
  */
@@ -115,7 +115,7 @@ async function fromPath({ env, name }: Search): Promise<RedisServer | undefined>
 
 async function fromCache(search: Search): Promise<RedisServer | undefined> {
   for (const root of await installations(search.cacheDir)) {
-    // One that does not run any more, for example after an upgrade of the system, is simply passed over.
+    // A server that no longer runs, for example after a system upgrade, is ignored.
     const server = await cachedServer(root, search).catch(() => undefined);
     if (server) return server;
   }
@@ -133,7 +133,7 @@ async function cachedServer(root: string, { env, name }: Search): Promise<RedisS
   return firstUsable(commands.map((command) => ({ command, env: serverEnv, origin })));
 }
 
-/** Unpacks the distribution's own package into the cache: no root, no service, no trace. */
+/** Unpacks the distribution's package into the cache: without root, a service or changes elsewhere. */
 async function fromApt(search: Search): Promise<RedisServer | undefined> {
   const { env, cacheDir, name, report } = search;
   const root = await unpackDebianPackages({
@@ -141,7 +141,7 @@ async function fromApt(search: Search): Promise<RedisServer | undefined> {
     cacheDir,
     alternatives: APT_PACKAGES.filter(([server]) => server.endsWith(name ?? '')),
     onStart: () =>
-      report(`Redis is not installed; unpacking its package in ${cacheDir}, nothing else is changed`),
+      report(`Redis is not installed; unpacking its package in ${cacheDir}; nothing else changes`),
     isUsable: async (unpacked) => (await cachedServer(unpacked, search)) !== undefined,
   });
   return root === undefined ? undefined : cachedServer(root, search);
@@ -157,14 +157,14 @@ async function fromPackageManager(search: Search): Promise<RedisServer | undefin
     report(`Redis is not installed; running \`${command} ${args}\``);
     await run(path, args.split(' '), { ...env, HOMEBREW_NO_AUTO_UPDATE: '1' });
     const server = await fromPath(search);
-    if (!server) throw new Error(`${command}: what it installed is not on the PATH`);
+    if (!server) throw new Error(`${command}: the installed server is not on the PATH`);
     return { ...server, origin: 'package' };
   });
 }
 
 /**
- * Lets redis-memory-server download the source of Redis and compile it, by its install script: called as a
- * library it would print, hold a lock as long as this process lives, and could not be stopped.
+ * Builds Redis from source with the install script of redis-memory-server. As a library it would print, hold a lock as long
+ * as this process lives, and could not be stopped.
  */
 async function fromBuild(search: Search): Promise<RedisServer | undefined> {
   const { env, cacheDir, report } = search;
@@ -172,21 +172,21 @@ async function fromBuild(search: Search): Promise<RedisServer | undefined> {
     if ((await onPath(env, tool)).length === 0) throw new Error(`build: \`${tool}\` is not on the PATH`);
   }
   const script = findBuildScript();
-  report(`Redis is not installed; building it in ${cacheDir}, which takes some minutes`);
+  report(`Redis is not installed; building it in ${cacheDir}, which takes a few minutes`);
   const settings = {
     REDISMS_DOWNLOAD_DIR: cacheDir,
     REDISMS_VERSION: BUILD_VERSION,
-    // Without it redis-memory-server does not verify the certificate of the host it downloads from.
+    // Without it, redis-memory-server does not verify the host's certificate.
     npm_config_strict_ssl: 'true',
   };
   await run(process.execPath, [script], { ...env, ...settings }, BUILD_TIMEOUT_MS);
   const built = join(cacheDir, BUILD_VERSION);
-  // With a umask that lets a group write, it would not be taken from the cache.
+  // A build that a group can write to is not accepted from the cache.
   await chmod(built, 0o755);
   return cachedServer(built, search);
 }
 
-/** A checkout's own: what is installed besides would be held against no lock file. */
+/** Only a checkout has it, and a lock file that verifies it. */
 function findBuildScript(): string {
   try {
     return fileURLToPath(import.meta.resolve('redis-memory-server/scripts/postinstall.js'));
@@ -195,11 +195,11 @@ function findBuildScript(): string {
   }
 }
 
-/** @throws when there are candidates and none of them runs, or only one that is too old */
+/** @throws when there are candidates but none runs or is recent enough */
 async function firstUsable(candidates: readonly RedisServer[]): Promise<RedisServer | undefined> {
   if (candidates.length === 0) return undefined;
   return firstSuccess(candidates, async ({ command, env, origin }) => {
-    // Only what a wrapper script or the loader may need: a Redis has no use for this process's secrets.
+    // Only what a wrapper script or the loader may need: Redis must not get this process's secrets.
     const { PATH, HOME, LD_LIBRARY_PATH } = env;
     const server = { command, env: { PATH, HOME, LD_LIBRARY_PATH }, origin };
     const output = await run(command, ['--version'], server.env, VERSION_CHECK_TIMEOUT_MS);

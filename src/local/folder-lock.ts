@@ -3,7 +3,7 @@ import { mkdtemp, readdir, rename, rm, rmdir } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { type Answer, answerStatus, askStatus, type LocalStatus } from './local-status.ts';
 
-/** What the lock's entries in a folder begin with. */
+/** Prefix of the lock's entries in a folder. */
 export const LOCK_NAME = 'lock';
 
 export type LockResult =
@@ -11,13 +11,13 @@ export type LockResult =
   | { status: 'held'; holder: Exclude<Answer, 'nobody'> };
 
 /**
- * Makes this process the only one that works with a folder, until it releases the lock or ends, however it ends.
+ * Gives this process exclusive use of a folder until it releases the lock or ends.
  *
- * The lock is the directory `lock` with one listening socket in it. It is prepared under another name and renamed, which
- * succeeds only where there is no `lock`, or an empty one. A socket that refuses connections is a dead process's. Each has
- * a name of its own, so that removing a dead one never removes that of somebody who took the lock meanwhile.
+ * The lock is the directory `lock` with one listening socket. It is prepared under another name and renamed, which succeeds
+ * only if there is no `lock`, or an empty one. A socket that refuses connections belongs to a dead process. Sockets have
+ * unique names, so removing a dead one never removes that of a process that has just taken the lock.
  *
- * @param via another path of the folder, short enough for sockets in it
+ * @param via another path of the folder, short enough for sockets
  */
 export async function takeLock(folder: string, via: string, status: () => LocalStatus): Promise<LockResult> {
   const lock = join(folder, LOCK_NAME);
@@ -33,7 +33,7 @@ export async function takeLock(folder: string, via: string, status: () => LocalS
     } catch (error) {
       await close();
       await rm(prepared, { recursive: true, force: true });
-      // Somebody else was faster, and is the holder now.
+      // Another process was faster and holds the lock now.
       if (['ENOTEMPTY', 'EEXIST'].includes(String((error as NodeJS.ErrnoException).code))) continue;
       throw error;
     }
@@ -46,7 +46,7 @@ export async function takeLock(folder: string, via: string, status: () => LocalS
   }
 }
 
-/** Asks who holds the lock, and removes what dead holders left. */
+/** Asks who holds the lock, and removes the sockets of dead holders. */
 async function holderOf(lock: string, via: string): Promise<Answer> {
   const names = await readdir(lock).catch((error: NodeJS.ErrnoException) => {
     if (error.code === 'ENOENT') return [];

@@ -3,20 +3,20 @@ import { connect, createServer } from 'node:net';
 
 const ANSWER_TIMEOUT_MS = 1000;
 
-/** What an `orc local` says of itself. */
+/** The status of an `orc local`. */
 export interface LocalStatus {
   pid: number;
-  /** Once everything runs. */
+  /** Set once everything runs. */
   apiUrl?: string | undefined;
 }
 
-/** `silent`: a process is there, but suspended, or just about to end. `nobody`: whoever was there has ended. */
+/** `silent`: the process is suspended or about to end. `nobody`: it has ended. */
 export type Answer = LocalStatus | 'silent' | 'nobody';
 
 /**
- * Answers on a socket for as long as this process lives: the kernel ends that, whatever ends the process.
+ * Answers on a socket until this process ends, however it ends.
  *
- * @returns what ends it
+ * @returns a function that stops it
  */
 export async function answerStatus(path: string, status: () => LocalStatus): Promise<() => Promise<void>> {
   const server = createServer((socket) => {
@@ -32,7 +32,7 @@ export async function answerStatus(path: string, status: () => LocalStatus): Pro
   };
 }
 
-/** Asks who answers on a socket. */
+/** Asks for the status on a socket. */
 export function askStatus(path: string): Promise<Answer> {
   return new Promise((resolve, reject) => {
     const socket = connect(path);

@@ -6,10 +6,10 @@ import { promisify } from 'node:util';
 const DEFAULT_TIMEOUT_MS = 120_000;
 
 /**
- * Runs a program to its end without input.
+ * Runs a program to its end, without input.
  *
  * @returns its standard output
- * @throws an error of one line: the program and the last thing it complained about
+ * @throws an error of one line: the program and the last line of its output
  */
 export async function run(
   command: string,

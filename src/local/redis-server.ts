@@ -16,13 +16,13 @@ const STOP_TIMEOUT_MS = 10_000;
 const ANSWER_TIMEOUT_MS = 1000;
 const POLL_MS = 20;
 
-/** Room for the path in a socket's address, less its final NUL; macOS has the smallest. */
+/** Maximum length of a socket's path without its final NUL; macOS has the smallest. */
 const MAX_SOCKET_PATH_BYTES = 103;
 
 const PERSISTENCE = {
-  /** Every acknowledged write survives a loss of power. */
+  /** Every acknowledged write survives a power failure. */
   always: ['--appendonly', 'yes', '--appendfsync', 'always'],
-  /** A loss of power costs up to about a second of writes; a crash of Redis costs none. */
+  /** A power failure loses up to about a second of writes; a crash of Redis loses none. */
   everysec: ['--appendonly', 'yes', '--appendfsync', 'everysec'],
   none: ['--appendonly', 'no'],
 } as const;
@@ -30,12 +30,12 @@ const PERSISTENCE = {
 export interface StartRedisServerOptions {
   /** From `findRedisServer`. */
   readonly server: RedisServer;
-  /** Made when missing. Holds the data, `redis.log`, `redis.pid` and the socket. */
+  /** Created if missing. Holds the data, `redis.log`, `redis.pid` and the socket. */
   readonly dataDir: string;
   readonly persistence: keyof typeof PERSISTENCE;
-  /** Where the socket is instead, in a folder that only this user may look into. */
+  /** Folder of the socket, which only this user may enter. Default: `dataDir`. */
   readonly socketDir?: string | undefined;
-  /** Also listens on this port of 127.0.0.1, 0 for any free one; every user of the machine can use it. */
+  /** Also listen on this port of 127.0.0.1, 0 for any free one; every user of the machine can use it. */
   readonly listen?: { readonly port: number } | undefined;
 }
 
@@ -48,26 +48,25 @@ export interface RunningRedisServer {
   /** For ioredis: the socket's path, or `redis://127.0.0.1:<port>` when a port was asked for. */
   readonly url: string;
   readonly pid: number;
-  /** Is in `dataDir` or `socketDir`, or in a temporary directory when that path is too long for a socket. */
+  /** In `socketDir`, or in a temporary directory if that path is too long for a socket. */
   readonly socketPath: string;
-  /** Settles when the server has ended, for whatever reason; never rejects. */
+  /** Resolves when the server has ended; never rejects. */
   readonly exited: Promise<Exit>;
-  /** Ends the server, killing it after 10 s, and removes its socket. Idempotent; never rejects. */
+  /** Stops the server, kills it after 10 s, and removes its socket. Idempotent; never rejects. */
   stop(): Promise<void>;
 }
 
 /**
- * Starts a Redis of one's own, without a configuration file, and waits until it answers: up to 10 s, or 60 s
- * while it loads its data. It has a process group of its own, so that a Ctrl-C in the terminal reaches only
- * its parent, which can close things in order. It ends with this process unless that one is killed by a
- * signal; the next start on the same `dataDir` then ends it first. The caller guarantees that no live process
- * uses `dataDir`.
+ * Starts a private Redis without a configuration file and waits until it answers: up to 10 s, or 60 s while it loads its
+ * data. It has its own process group: Ctrl-C in a terminal reaches only its parent, which shuts down in order. It ends with
+ * this process, unless a signal kills this process; then the next start on the same `dataDir` stops it. The caller guarantees
+ * that no live process uses `dataDir`.
  *
  * @throws an error of one sentence with the end of the server's log when it does not start
  */
 export async function startRedisServer(options: StartRedisServerOptions): Promise<RunningRedisServer> {
   await mkdir(options.dataDir, { recursive: true, mode: 0o700 });
-  // One name per directory, by which a server of an earlier start is recognised.
+  // The canonical path, by which `isServerOf` recognises a server of an earlier start.
   const dataDir = await realpath(options.dataDir);
   const pidFile = join(dataDir, 'redis.pid');
   const socketDir = options.socketDir ?? dataDir;
@@ -81,11 +80,11 @@ export async function startRedisServer(options: StartRedisServerOptions): Promis
     ...['--dir', dataDir, '--pidfile', pidFile, '--daemonize', 'no', '--logfile', ''],
     ...['--unixsocket', socketPath, '--unixsocketperm', '700', '--port', `${port}`, '--bind', '127.0.0.1'],
     ...['--maxmemory-policy', 'noeviction', '--save', '', ...PERSISTENCE[options.persistence]],
-    // Keeps the arguments readable in the process list, where `isServerOf` looks for them.
+    // Keeps the arguments in the process list, where `isServerOf` reads them.
     ...['--set-proc-title', 'no'],
   ];
   const { command, env } = options.server;
-  // Redis makes its files as readable as the umask says, which only the child takes over.
+  // The child inherits this umask, so only this user can read Redis' files.
   const umask = process.umask(0o077);
   const child = spawn(command, args, { env, detached: true, stdio: ['ignore', log.fd, log.fd] });
   process.umask(umask);
@@ -102,7 +101,7 @@ export async function startRedisServer(options: StartRedisServerOptions): Promis
     child.once('exit', (code, signal) => resolve({ code, signal }));
     child.once('error', () => resolve({ code: null, signal: null }));
   });
-  // Cleans up before anybody hears of the end, who may start the next server in the same place.
+  // Cleans up before callers learn of the end: they may start the next server in the same place.
   const exited = ended.then((exit) => {
     process.off('exit', onProcessExit);
     removeSocket();
@@ -118,7 +117,7 @@ export async function startRedisServer(options: StartRedisServerOptions): Promis
   }
 
   try {
-    // Rejects when the program cannot be run at all.
+    // Rejects when the program cannot be started.
     if (child.pid === undefined) await once(child, 'spawn');
     await untilReady(socketPath, exited);
   } catch (error) {
@@ -134,7 +133,7 @@ export async function startRedisServer(options: StartRedisServerOptions): Promis
   return { url, pid: Number(child.pid), socketPath, exited, stop };
 }
 
-/** @throws when the server ends or the time is over */
+/** @throws when the server ends or is not ready in time */
 async function untilReady(socketPath: string, exited: Promise<Exit>): Promise<void> {
   const started = Date.now();
   let timeoutMs = START_TIMEOUT_MS;
@@ -144,7 +143,7 @@ async function untilReady(socketPath: string, exited: Promise<Exit>): Promise<vo
     exit = result;
   });
   while (!exit) {
-    // Asked over the socket even when there is a port, where another server might answer.
+    // Over the socket, because another server might answer on the port.
     const reply = await ask(socketPath, 'PING').catch(() => undefined);
     if (reply === '+PONG') return;
     if (reply?.startsWith('-LOADING')) timeoutMs = LOADING_TIMEOUT_MS;
@@ -155,7 +154,7 @@ async function untilReady(socketPath: string, exited: Promise<Exit>): Promise<vo
   throw new Error(`it ended with ${exit.signal ?? `exit code ${exit.code}`}`);
 }
 
-/** Ends the server that an earlier start left on these data, since two writing one AOF would corrupt it. */
+/** Stops a server that an earlier start left: two servers would corrupt the AOF. */
 async function stopLeftover(pidFile: string, socketPath: string): Promise<void> {
   const pid = Number.parseInt(await readFile(pidFile, 'utf8').catch(() => ''), 10);
   const isOurs = await isServerOf(pidFile, pid);
@@ -165,7 +164,7 @@ async function stopLeftover(pidFile: string, socketPath: string): Promise<void> 
 
   for (const signal of ['SIGTERM', 'SIGKILL'] as const) {
     if (isOurs) sendSignal(pid, signal);
-    // One in another container can be reached by its socket only.
+    // A server in another container is reachable only by its socket.
     else await ask(socketPath, 'SHUTDOWN').catch(() => undefined);
     for (const started = Date.now(); Date.now() - started < STOP_TIMEOUT_MS; await delay(POLL_MS)) {
       if (!(await isAlive())) return;
@@ -174,12 +173,12 @@ async function stopLeftover(pidFile: string, socketPath: string): Promise<void> 
   throw new Error(`A Redis server that cannot be stopped uses ${socketPath}.`);
 }
 
-/** Tells the server of exactly this pid file from a process that got the same pid later. */
+/** Whether the process is the server of this pid file, and not a later one with the same pid. */
 async function isServerOf(pidFile: string, pid: number): Promise<boolean> {
   if (!(pid > 0)) return false;
   const commandLine =
     process.platform === 'linux'
-      ? // Empty for a zombie, which is gone for our purposes.
+      ? // Empty for a zombie, which counts as ended.
         await readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => '')
       : await promisify(execFile)('/bin/ps', ['-ww', '-o', 'command=', '-p', `${pid}`], { env: {} }).then(
           ({ stdout }) => stdout,
@@ -206,14 +205,14 @@ function ask(socketPath: string, command: string): Promise<string> {
 
 async function placeSocket(folder: string): Promise<{ socketPath: string; temporaryDir?: string }> {
   const socketPath = join(folder, 'redis.sock');
-  // ioredis takes what follows a question mark for options.
+  // ioredis reads options after a question mark.
   const fits = Buffer.byteLength(socketPath) <= MAX_SOCKET_PATH_BYTES && !socketPath.includes('?');
   if (fits) return { socketPath };
   const temporaryDir = await mkdtemp(join(tmpdir(), 'orc-'));
   return { socketPath: join(temporaryDir, 'redis.sock'), temporaryDir };
 }
 
-/** Wrapper scripts may stand between us and Redis, hence the whole group. */
+/** Signals the whole group, because a wrapper script may have started Redis. */
 function signalGroup({ pid, exitCode, signalCode }: ChildProcess, signal: NodeJS.Signals): void {
   if (pid !== undefined && exitCode === null && signalCode === null) sendSignal(-pid, signal);
 }
@@ -222,11 +221,11 @@ function sendSignal(pid: number, signal: NodeJS.Signals): void {
   try {
     process.kill(pid, signal);
   } catch {
-    // It ended a moment ago, or is another user's: whoever waits for its end finds out.
+    // It has just ended or belongs to another user; the caller waits for its end and finds out.
   }
 }
 
-/** The last lines of what was logged since `start`, in bytes, without their dates, on one line. */
+/** The last lines logged after `start`, a byte offset, without dates, joined into one line. */
 async function lastLines(path: string, start: number): Promise<string> {
   const lines = (await readFile(path)).subarray(start).toString().trim().split('\n');
   return lines

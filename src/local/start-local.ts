@@ -11,7 +11,7 @@ import { DataFolderError } from './data-folder.ts';
 import { findRedisServer } from './find-redis-server.ts';
 import { startRedisServer } from './redis-server.ts';
 
-/** The automation that the first start creates: it answers with the payload it was given. */
+/** The automation that the first start creates: it prints its payload. */
 const HELLO: AutomationDefinition = {
   slug: 'hello',
   name: 'Says hello with the payload of its trigger',
@@ -29,32 +29,32 @@ const HELLO: AutomationDefinition = {
 export interface LocalOptions {
   config: Config;
   env: Readonly<NodeJS.ProcessEnv>;
-  /** Directory in which the data folder is made. */
+  /** Directory of the data folder. */
   directory: string;
-  /** This user's state folder, which knows the data folders that are this user's. */
+  /** The state folder, which records this user's data folders. */
   stateDir: string;
-  /** Also takes a data folder that the state folder does not know. */
+  /** Also accept a data folder that the state folder does not know. */
   trust: boolean;
-  /** Is told what goes on while starting, for people. */
+  /** Called with the progress of the start, for people. */
   report(message: string): void;
-  /** Is told of each line that the API and the worker log, with the run's latest output where a run has ended. */
+  /** Called with each log line of the API and the worker, and with the first line of output of an ended run. */
   onRecord(record: LogRecord, output: string | undefined): void;
 }
 
 export interface RunningLocal {
   apiUrl: string;
-  /** The automation created by this start, if there was none before. */
+  /** The automation that this start created, if there was none. */
   hello: CreatedAutomation | undefined;
-  /** Resolves with a sentence when one of the processes has ended by itself. */
+  /** Resolves with a sentence when a process has ended by itself. */
   failed: Promise<string>;
-  /** Ends everything in order; the data stays. Idempotent. */
+  /** Stops everything in order; the data stays. Idempotent. */
   close(): Promise<void>;
 }
 
 /**
- * Starts a private Redis, the API and a worker as processes of their own, with their data in `.orc`.
+ * Starts a private Redis, the API and a worker as separate processes, with their data in `.orc`.
  *
- * @throws an error of one sentence when something is in the way; nothing is left running then
+ * @throws an error of one sentence; then nothing is left running
  */
 export async function startLocal(options: LocalOptions): Promise<RunningLocal> {
   const { config, env, directory, stateDir, trust, report } = options;
@@ -62,7 +62,7 @@ export async function startLocal(options: LocalOptions): Promise<RunningLocal> {
   const status = () => ({ pid: process.pid, apiUrl });
   const folder = await claimDataFolder({ directory, stateDir, trust, status });
 
-  // What was opened, to be closed in the opposite order.
+  // Closed in reverse order.
   const opened: (() => Promise<void>)[] = [folder.release];
   let closing: Promise<void> | undefined;
   const close = () => {
@@ -82,7 +82,7 @@ export async function startLocal(options: LocalOptions): Promise<RunningLocal> {
     const redis = connect(redisServer.url, 'patient', () => undefined);
     const store = createStore(redis, config.REDIS_PREFIX, () => undefined);
     opened.push(() => store.close());
-    await confirmFolder(redis, folder);
+    await checkFolderInUse(redis, folder);
     const hello = await createHello(store);
 
     const childEnv = { ...env, REDIS_URL: redisServer.url, REDIS_URL_FILE: '', LOG_LEVEL: 'info' };
@@ -116,7 +116,7 @@ export async function startLocal(options: LocalOptions): Promise<RunningLocal> {
   }
 }
 
-/** Finds out that a port is taken before anything is started for nothing. */
+/** Checks that the port is free before anything starts. */
 async function checkPort(host: string, port: number): Promise<void> {
   const probe = createServer();
   try {
@@ -126,8 +126,8 @@ async function checkPort(host: string, port: number): Promise<void> {
     const { code } = error as NodeJS.ErrnoException;
     throw new Error(
       code === 'EADDRINUSE'
-        ? `Port ${port} is taken by another program. Choose another one: PORT=${port + 1} npm start`
-        : `Nothing can listen on ${host}, port ${port}: ${(error as Error).message}. Set HOST and PORT to something else.`,
+        ? `Port ${port} is in use by another program. Choose another one: PORT=${port + 1} npm start`
+        : `Cannot listen on ${host}, port ${port}: ${(error as Error).message}. Change HOST or PORT.`,
       { cause: error },
     );
   } finally {
@@ -136,14 +136,14 @@ async function checkPort(host: string, port: number): Promise<void> {
 }
 
 /**
- * Who may write to a directory above the data folder can have put another folder in its place after it was looked at. The
- * kernel tells Redis the path of the folder that it really works in.
+ * Checks that Redis works in the data folder: a user who may write to a directory above it can replace it after the first
+ * check. Redis reports its real working directory.
  */
-async function confirmFolder(redis: RedisClient, folder: ClaimedFolder): Promise<void> {
+async function checkFolderInUse(redis: RedisClient, folder: ClaimedFolder): Promise<void> {
   const [, workingDir] = (await redis.config('GET', 'dir')) as string[];
   if (workingDir === folder.dataDir && (await folder.isInPlace())) return;
   throw new DataFolderError(
-    `${folder.dataDir} was replaced by another folder while Redis started. Work in a folder that nobody else can write to.`,
+    `${folder.dataDir} was replaced by another folder while Redis started. Use a folder that nobody else can write to.`,
   );
 }
 

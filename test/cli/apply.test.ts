@@ -172,7 +172,7 @@ test('apply shows the plan, carries it out, and shows each new key once', async 
     ['', 'attempts: default → 3'],
     ['', 'env.TOKEN: another value'],
     ['create', 'forward', 'https://example.com/'],
-    ['delete', 'old', 'its key ends; its runs stay readable'],
+    ['delete', 'old', 'its key becomes invalid; its runs stay readable'],
     [''],
     ['This was a dry run: nothing was changed.'],
     [''],
@@ -185,7 +185,7 @@ test('apply shows the plan, carries it out, and shows each new key once', async 
   const [newKey = ''] = applied.stdout.match(/orc_[0-9A-Za-z]{49}/) ?? [];
   expect(await statusWith(planned, 'forward', newKey)).toBe('authenticated');
   expect(applied.stdout).toContain((await planned.automations.get('forward'))?.signingSecret);
-  expect(applied.stdout).toContain('as --prune was not given: 1.');
+  expect(applied.stdout).toContain('kept without --prune: 1.');
   expect(applied.stdout).toMatch(/^1 created, 1 changed, 1 unchanged\.$/m);
   expect(await statusWith(planned, 'deploy', key)).toBe('authenticated');
   const deploy = await planned.automations.get('deploy');
@@ -276,7 +276,7 @@ test('--keys-dir writes keys to files that only their owner reads, and replaces 
   const refused = await runOrc(['apply', '-f', more, '--keys-dir', folder('more-keys')], { env });
   expect(refused.code).toBe(1);
   expect(refused.stderr).toMatch(
-    /more-keys\/d exists already\. Move it away first; nothing was changed\.\n$/,
+    /more-keys\/d already exists\. Move it away first; nothing was changed\.\n$/,
   );
   expect(readdirSync(folder('more-keys'))).toEqual(['d']);
   expect(await filed.automations.slugs()).toEqual(['a', 'b']);
@@ -291,7 +291,7 @@ test('--keys-dir changes nothing when what it is to hold could not be written', 
   const taken = await runOrc(['apply', '-f', file, '--keys-dir', folder('taken-keys')], { env });
   expect([taken.code, taken.stderr]).toEqual([
     1,
-    expect.stringMatching(/u\.signing-secret exists already\. Move it away first; nothing was changed\.\n$/),
+    expect.stringMatching(/u\.signing-secret already exists\. Move it away first; nothing was changed\.\n$/),
   ]);
   expect(readdirSync(folder('taken-keys'))).toEqual(['u.signing-secret']);
   // A disk without room, for one process.
@@ -325,9 +325,7 @@ test('what cannot be written after all is printed, and what follows is left as i
     { keysDir: folder('lost-keys') },
     createOutput(stream, stream, true),
   );
-  await expect(carriedOut).rejects.toThrow(
-    /^What was issued for f cannot be written .* is printed instead\./,
-  );
+  await expect(carriedOut).rejects.toThrow(/^The secrets of f could not be written .* are printed instead\./);
   const { signingSecret = 'none' } = (await unwritable.automations.get('f')) ?? {};
   const [apiKey = ''] = /orc_[0-9A-Za-z]{49}/.exec(printed.join('')) ?? [];
   expect(printed.join('')).toContain(signingSecret);
@@ -378,40 +376,40 @@ test('everything that is wrong with a file is said at once, with file, line and 
     env: store.env,
   });
   expect([code, stdout]).toEqual([1, '']);
-  expect(stderr).toContain('wrong.yaml is not a file of automations; nothing was changed.');
+  expect(stderr).toContain('wrong.yaml is not a valid file of automations; nothing was changed.');
   expect(stderr).not.toContain('s3cret');
   expect(problemsOf(content).sort()).toEqual(
     [
-      "f.yaml:2: 'Deploy' is not a slug. Use lower-case letters and digits, words joined by single hyphens, at most 64 characters, such as nightly-report.",
-      "f.yaml:5: report.command is a list of texts, the program first, not 'report.py'",
-      "f.yaml:6: report.attempts is a whole number from 1 to 100, not '0'",
-      'f.yaml:7: report.timout is not known. Did you mean timeout?',
-      "f.yaml:8: report.timeout is a number with a unit, such as 500ms, 90s, 10m or 24h, longer than 0 and at most 7d, not '30d'",
-      "f.yaml:9: report.enabled is true or false, not 'no'",
-      "f.yaml:11: report.env holds 'A-B', which is not a variable's name",
-      'f.yaml:12: report.env.PORT is text: write its value in quotes',
-      "f.yaml:13: report.env holds 'ORC_X', but names that begin with ORC_ are set by orc itself",
-      "f.yaml:14: report.passEnv holds 'no-name', which is not a variable's name",
-      "f.yaml:15: report.onWorkerLoss is rerun or fail, not 'retry'",
-      'f.yaml:16: both.url is an http or https URL without a user name or password',
-      'f.yaml:16: both.url is there beside a command: keep one of them',
+      "f.yaml:2: 'Deploy' is not a slug. Use lower-case letters, digits and single hyphens between them, at most 64 characters, such as nightly-report.",
+      "f.yaml:5: report.command must be a list of texts, the program first, not 'report.py'",
+      "f.yaml:6: report.attempts must be a whole number from 1 to 100, not '0'",
+      'f.yaml:7: report.timout is unknown. Did you mean timeout?',
+      "f.yaml:8: report.timeout must be a number with a unit, such as 500ms, 90s, 10m or 24h, longer than 0 and at most 7d, not '30d'",
+      "f.yaml:9: report.enabled must be true or false, not 'no'",
+      "f.yaml:11: report.env contains 'A-B', which is not a variable name",
+      'f.yaml:12: report.env.PORT must be text: put the value in quotes',
+      "f.yaml:13: report.env contains 'ORC_X', but names that begin with ORC_ are reserved for orc",
+      "f.yaml:14: report.passEnv contains 'no-name', which is not a variable name",
+      "f.yaml:15: report.onWorkerLoss must be rerun or fail, not 'retry'",
+      'f.yaml:16: both.url must be an http or https URL without a user name or password',
+      'f.yaml:16: both.url cannot be combined with a command',
       'f.yaml:17: none needs a command or a url',
-      "f.yaml:18: none.rate is a number per s, m, h or d, such as 5/s, 60/m or 1000/d, not '60'",
-      'f.yaml:24: listed.env is a map of variables to texts',
-      'f.yaml:21: forward.cwd is for commands; an automation with a URL has none',
+      "f.yaml:18: none.rate must be a number per s, m, h or d, such as 5/s, 60/m or 1000/d, not '60'",
+      'f.yaml:24: listed.env must be a map of variables to texts',
+      'f.yaml:21: forward.cwd is for commands only and cannot be combined with a url',
     ].sort(),
   );
 });
 
 test.each([
-  ['nothing', '', ['f.yaml:1: the file begins with automations:']],
-  ['a list', '- a\n', ['f.yaml:1: the file begins with automations:']],
+  ['nothing', '', ['f.yaml:1: the file must begin with automations:']],
+  ['a list', '- a\n', ['f.yaml:1: the file must begin with automations:']],
   [
     'no automations',
     'automations:\n',
-    ['f.yaml:1: automations is a map of slugs to automations; {} is one without any'],
+    ['f.yaml:1: automations must be a map of slugs to automations; {} is an empty one'],
   ],
-  ['an entry without fields', 'automations:\n  a:\n', ['f.yaml:2: a is a map with a command or a url']],
+  ['an entry without fields', 'automations:\n  a:\n', ['f.yaml:2: a must be a map with a command or a url']],
   [
     'a slug twice',
     'automations:\n  a: {command: [x]}\n  a: {command: [y]}\n',
@@ -420,7 +418,7 @@ test.each([
   [
     'something besides',
     'automations: {}\nother: 1\n',
-    ['f.yaml:2: other is not known; automations are below automations:'],
+    ['f.yaml:2: other is unknown; list the automations under automations:'],
   ],
   ['no YAML', 'automations:\n  a: [\n', [expect.stringMatching(/^f\.yaml:\d+: .+/)]],
 ])('a file with %s is refused', (_, content, problems) => {
@@ -435,7 +433,7 @@ test('a NUL character is refused wherever a program would be given it', () => {
     env: {A: "\\0", B: b}
   b: {command: ["\\0"]}
 `;
-  const problem = 'holds a NUL character, which no program can be given';
+  const problem = 'contains a NUL character, which no program can receive';
   expect(problemsOf(content).sort()).toEqual([
     `f.yaml:3: a.command ${problem}`,
     `f.yaml:4: a.cwd ${problem}`,
@@ -467,7 +465,7 @@ test('a file that cannot be read is one clear error; standard input can be the f
   expect(missing.stderr).toMatch(/^orc: \S+missing\.yaml cannot be read: ENOENT.*\n$/);
   const child = spawn(process.execPath, [ORC, 'apply', '-f', '-', '--dry-run'], { env });
   child.stdin.end('automations: {x: {command: [y], attempts: 0}}');
-  expect(await text(child.stderr)).toContain('standard input:1: x.attempts is a whole number');
+  expect(await text(child.stderr)).toContain('standard input:1: x.attempts must be a whole number');
 });
 
 const asked = openTestStore();

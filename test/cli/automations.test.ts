@@ -132,29 +132,29 @@ test.each([
   [
     'a URL with a password',
     ['x', '--url', 'https://u:s3cret@example.com'],
-    '--url is an http or https URL without a user name or password',
+    '--url must be an http or https URL without a user name or password',
   ],
-  ['--env with a URL', ['x', '--url', 'https://example.com', '--env', 'A=1'], '--env is for commands'],
+  ['--env with a URL', ['x', '--url', 'https://example.com', '--env', 'A=1'], '--env is for commands only'],
   [
     'a duration without a unit',
     ['x', '--timeout', '10', '--', 'true'],
-    '--timeout is a number with a unit, such as 500ms, 90s',
+    '--timeout must be a number with a unit, such as 500ms, 90s',
   ],
   [
     'a rate without a unit',
     ['x', '--rate', '60', '--', 'true'],
-    "--rate is a number per s, m, h or d, such as 5/s, 60/m or 1000/d, not '60'",
+    "--rate must be a number per s, m, h or d, such as 5/s, 60/m or 1000/d, not '60'",
   ],
   ['a variable without a value', ['x', '--env', 'KEY', '--', 'true'], "--env takes KEY=VALUE, not 'KEY'"],
   [
     'no attempts',
     ['x', '--attempts', '0', '--', 'true'],
-    "--attempts is a whole number from 1 to 100, not '0'",
+    "--attempts must be a whole number from 1 to 100, not '0'",
   ],
   [
     'another choice',
     ['x', '--on-worker-loss', 'retry', '--', 'true'],
-    "--on-worker-loss is rerun or fail, not 'retry'",
+    "--on-worker-loss must be rerun or fail, not 'retry'",
   ],
   ['a misspelt option', ['x', '--atempts', '3', '--', 'true'], 'Did you mean --attempts?'],
 ])('create with %s is a usage error that says what to do', async (_, args, sentence) => {

@@ -145,7 +145,7 @@ test('a Redis whose latest write to the disk failed is found', async () => {
   await eventually(saved).toBe('err');
   expect(await findings()).toEqual([
     1,
-    found('problem', 'redis saves', /rdb_last_bgsave_status/, /make room on the disk/),
+    found('problem', 'redis saves', /rdb_last_bgsave_status/, /free disk space/),
   ]);
   rmdirSync(dump);
   await store.redis.bgsave();
@@ -192,7 +192,7 @@ test('a Redis that is a replica is found', async () => {
 test('a Redis that is not there, wants another password or does not answer is found', async () => {
   const finding = (reason: RegExp) => [1, found('problem', 'redis', reason, /REDIS_URL/)];
   expect(await findings({ REDIS_URL: 'redis://127.0.0.1:1' })).toEqual(finding(/ECONNREFUSED/));
-  expect(await findings({ REDIS_URL: '' })).toEqual(finding(/No Redis to work with/));
+  expect(await findings({ REDIS_URL: '' })).toEqual(finding(/There is no Redis/));
   await configure('requirepass', 's3cret');
   expect(await findings()).toEqual(finding(/NOAUTH/));
   redis.freeze();
@@ -206,7 +206,7 @@ test('with the login that docs/redis.md describes, only what it may not ask for 
   await store.redis.acl('SETUSER', 'careful', 'on', '>s3cret', ...rights);
   expect(await findings({ REDIS_URL: `unix://careful:s3cret@${redis.url}` })).toEqual([
     0,
-    found('unknown', 'appendfsync', /may not ask/, /config get appendfsync/),
+    found('unknown', 'appendfsync', /may not read/, /config get appendfsync/),
   ]);
 });
 
@@ -272,8 +272,8 @@ test('a run that waits although a worker is idle is found, and one that may be t
   await other.workers.beat('idle-worker');
   expect(await findings({ REDIS_PREFIX: prefix, MAX_QUEUED_RUNS: '1' })).toEqual([
     1,
-    found('problem', 'queue', new RegExp(`^${runId} of waits waits for 2 min`), /^restart the workers/),
-    found('problem', 'capacity', /^1 of 1 runs/, /another worker/),
+    found('problem', 'queue', new RegExp(`^${runId} of waits has waited for 2 min`), /^restart the workers/),
+    found('problem', 'capacity', /^1 of at most 1 queued runs/, /another worker/),
   ]);
 });
 
@@ -310,7 +310,7 @@ test('a run whose worker died, and one that goes on beyond its time limit, are f
 test.each<[NodeJS.ProcessEnv, ReturnType<typeof found>]>([
   [
     { PUBLIC_URL: 'orc.example.com' },
-    found('problem', 'environment', /^PUBLIC_URL is not usable/, /^set PUBLIC_URL/),
+    found('problem', 'environment', /^PUBLIC_URL is invalid/, /^set PUBLIC_URL/),
   ],
   [
     { PUBLIC_URL: 'http://orc.example.com', TRUST_PROXY: '10.0.0.1' },

@@ -83,8 +83,8 @@ test('list says that there are no such runs, or that there is no such automation
 });
 
 test.each([
-  [['--status', 'done'], "'done' is not a status. There are: queued, running, retrying, succeeded"],
-  [['--limit', '0'], "--limit is a whole number from 1 to 9999, not '0'"],
+  [['--status', 'done'], "'done' is not a status. Use one of: queued, running, retrying, succeeded"],
+  [['--limit', '0'], "--limit must be a whole number from 1 to 9999, not '0'"],
   [['--limit', 'all'], "not 'all'"],
 ])('list %j is a usage error that says what to do', async (args, sentence) => {
   const { code, stdout, stderr } = await orcIdle('list', ...args);
@@ -193,7 +193,7 @@ test('logs of a very long output shows where something was cut out, and how much
   expect(people.stdout.endsWith('49999\n')).toBe(true);
   const cut = 5_000_000 - people.stdout.length;
   expect(cut).toBeGreaterThan(3_000_000);
-  expect(people.stderr).toContain(`orc: ${cut} bytes of output were cut out here\n`);
+  expect(people.stderr).toContain(`orc: ${cut} bytes of output were cut here\n`);
   const cuts = programs.stdout
     .trimEnd()
     .split('\n')
@@ -327,7 +327,7 @@ test('cancel of a run that has ended says how it did', async () => {
   const { code, stderr } = await orc('cancel', runId);
   expect([code, stderr]).toEqual([
     1,
-    `orc: The run ${runId} had ended before it could be cancelled: succeeded.\n`,
+    `orc: The run ${runId} ended before it could be cancelled: succeeded.\n`,
   ]);
 });
 
@@ -345,9 +345,7 @@ test('retry accepts a new run with the same payload, and waits for it when asked
 
 test('retry says why it cannot', async () => {
   const [open = ''] = await acceptRuns(idle, 'to-retry');
-  expect((await orcIdle('retry', open)).stderr).toContain(
-    `The run ${open} is queued. Only a run that has ended`,
-  );
+  expect((await orcIdle('retry', open)).stderr).toContain(`The run ${open} is queued. Only an ended run`);
   await orcIdle('cancel', open);
   await idle.automations.setEnabled('to-retry', false);
   expect((await orcIdle('retry', open)).stderr).toContain('First: orc automations enable to-retry');

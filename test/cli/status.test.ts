@@ -53,16 +53,16 @@ test('where the same runs hold all slots of all workers for long, status, doctor
 
   // What two minutes would do.
   await store.redis.hset(`${store.keys.queuePrefix}:runs:${holder}`, 'processedOn', Date.now() - 120_000);
-  const cure = `orc runs cancel ${holder}, or another worker: orc worker`;
+  const cure = `orc runs cancel ${holder}, or start another worker: orc worker`;
   expect(await slotsLine()).toMatch(
-    new RegExp(`^slots +all 1 are held for 2 min.*: 1 by hook; longest by ${holder}; ${cure}$`),
+    new RegExp(`^slots +all 1 have been held for 2 min.*: 1 by hook; longest by ${holder}; ${cure}$`),
   );
   expect(await heldSeconds()).toBeGreaterThan(100);
   const { stdout } = await runOrc(['doctor', '--json'], { env });
   expect(JSON.parse(stdout)).toContainEqual({
     check: 'slots',
     state: 'warning',
-    message: expect.stringMatching(/^all 1 are held for 2 min.*; no other run starts$/),
+    message: expect.stringMatching(/^all 1 have been held for 2 min.*; no other run starts$/),
     cure,
   });
   const { stderr } = await runOrc(['runs', 'list'], { env });

@@ -23,7 +23,7 @@ const isRoot = process.getuid?.() === 0;
 /** A user of the machine who is not this one; only root can leave something behind for them. */
 const SOMEBODY_ELSE = 65_534;
 
-const NO_REDIS = 'No Redis to work with: start `orc local` in this folder, or set REDIS_URL.';
+const NO_REDIS = 'There is no Redis: start `orc local` in this folder, or set REDIS_URL.';
 
 function makeDirectory(name: string): string {
   mkdirSync(folder(name), { recursive: true });
@@ -132,9 +132,9 @@ test('each start takes all rights to the data from everybody else', async () => 
 test('a folder that others can write to is refused, and says what makes it usable', async () => {
   const cwd = known;
   chmodSync(join(cwd, '.orc'), 0o777);
-  const reason = `Other users can write to ${cwd}/.orc, so that nothing in it can be trusted. If you know that nobody did: chmod 700 ${cwd}/.orc`;
+  const reason = `Other users can write to ${cwd}/.orc, so its content cannot be trusted. If you know that nobody wrote to it: chmod 700 ${cwd}/.orc`;
   expect(await refusal(cwd)).toBe(`orc: ${reason}\n`);
-  expect((await runOrc(['runs', 'list'], { cwd })).stderr).toBe(`orc: ${NO_REDIS}\nPassed over: ${reason}\n`);
+  expect((await runOrc(['runs', 'list'], { cwd })).stderr).toBe(`orc: ${NO_REDIS}\nIgnored: ${reason}\n`);
   chmodSync(join(cwd, '.orc'), 0o700);
   await start(cwd);
 });
@@ -143,11 +143,11 @@ test('what belongs to another user is refused and passed over', async (context) 
   if (!isRoot) context.skip('only root can leave something of another user behind');
   const cwd = known;
   chownSync(join(cwd, '.orc'), SOMEBODY_ELSE, SOMEBODY_ELSE);
-  const reason = `${cwd}/.orc belongs to another user (user id ${SOMEBODY_ELSE}). Work in a folder of your own, or as that user.`;
+  const reason = `${cwd}/.orc belongs to another user (user id ${SOMEBODY_ELSE}). Use a folder of your own, or run orc as that user.`;
   expect(await refusal(cwd)).toBe(`orc: ${reason}\n`);
   const below = makeDirectory('known/below');
   const { code, stderr } = await runOrc(['automations', 'list'], { cwd: below });
-  expect([code, stderr]).toEqual([1, `orc: ${NO_REDIS}\nPassed over: ${reason}\n`]);
+  expect([code, stderr]).toEqual([1, `orc: ${NO_REDIS}\nIgnored: ${reason}\n`]);
 
   chownSync(join(cwd, '.orc'), 0, 0);
   chownSync(join(cwd, '.orc', 'redis.log'), SOMEBODY_ELSE, SOMEBODY_ELSE);
@@ -169,7 +169,7 @@ test('a folder that takes the place of the data while Redis starts is not worked
   );
   const { PATH } = process.env;
   expect(await refusal(cwd, { PATH: `${bin}:${PATH}` })).toBe(
-    `orc: ${cwd}/.orc was replaced by another folder while Redis started. Work in a folder that nobody else can write to.\n`,
+    `orc: ${cwd}/.orc was replaced by another folder while Redis started. Use a folder that nobody else can write to.\n`,
   );
 });
 
@@ -183,9 +183,9 @@ test('data stays known where its folder moves, even to a long path with a questi
 
 test.each([
   [
-    'cannot be made',
+    'cannot be created',
     '/dev/null/state',
-    /^orc: \/dev\/null\/state\/orc cannot be made: ENOTDIR.* Set XDG_STATE_HOME to /,
+    /^orc: \/dev\/null\/state\/orc cannot be created: ENOTDIR.* Set XDG_STATE_HOME to /,
   ],
   ['is too long', folder('x'.repeat(90)), /^orc: \S+ is too long for the path of a socket.*XDG_STATE_HOME/],
 ])('a state folder that %s is one clear error', async (_, XDG_STATE_HOME, message) => {
@@ -215,7 +215,7 @@ test('of several that start at once in one folder exactly one runs, and the othe
       expect([child.exitCode, lines.join('\n')]).toEqual([
         1,
         expect.stringMatching(
-          /^orc: orc local (already runs here, at \S+|is just being started or stopped here) \(process \d+\)\./,
+          /^orc: orc local (already runs here, at \S+|is starting or stopping here) \(process \d+\)\./,
         ),
       ]);
     }
@@ -231,7 +231,7 @@ test('one that is suspended still has the folder, and the others say what may be
   const local = await start(cwd);
   local.child.kill('SIGSTOP');
   try {
-    expect(await refusal(cwd)).toMatch(/^orc: orc local already runs here, but does not answer\. .*\n$/);
+    expect(await refusal(cwd)).toMatch(/^orc: orc local already runs here but does not answer\. .*\n$/);
     expect((await runOrc(['automations', 'list'], { cwd })).stdout).toContain('hello');
   } finally {
     local.child.kill('SIGCONT');

@@ -281,7 +281,7 @@ describe('finding a server', () => {
         expect(found.origin).toBe('package');
         expect(found.command.startsWith(cacheDir)).toBe(true);
         expect(reports).toEqual([
-          `Redis is not installed; unpacking its package in ${cacheDir}, nothing else is changed`,
+          `Redis is not installed; unpacking its package in ${cacheDir}; nothing else changes`,
         ]);
         const { url } = await start({ server: found });
         expect(await client(url).eval('return cjson.encode({1})', 0)).toBe('[1]');

@@ -3,20 +3,20 @@ import { dirname, join } from 'node:path';
 import { checkOwnFolder, DATA_FOLDER, DataFolderError } from '../../local/data-folder.ts';
 import { type Finding, ok, problem, warning } from './finding.ts';
 
-/** Bytes. The append-only file may double while Redis writes it anew. */
+/** Bytes. The append-only file may double while Redis rewrites it. */
 const LOW_SPACE = 1_073_741_824;
 const NO_SPACE = 104_857_600;
 
-/** Whether the disk takes what `orc local` writes. */
+/** Whether `orc local` can write to the disk and has enough space. */
 export async function checkDisk(directory: string): Promise<Finding> {
-  const cure = 'start orc in a folder that you may write to, on a disk with room';
+  const cure = 'start orc in a folder that you may write to, on a disk with free space';
   let dataDir: string | undefined;
   try {
     dataDir = await findDataDir(directory);
   } catch (error) {
     return problem('disk', (error as Error).message, cure);
   }
-  // Where there is none yet, `orc local` makes one.
+  // Without one, `orc local` will create it here.
   const folder = dataDir ?? directory;
   dataDir ??= join(directory, DATA_FOLDER);
   try {
@@ -32,9 +32,9 @@ export async function checkDisk(directory: string): Promise<Finding> {
 }
 
 /**
- * The data folder of a directory, or that of the nearest directory above it that has one of this user's.
+ * The data folder of a directory, or of the nearest directory above it that has one of this user's.
  *
- * @throws DataFolderError when that of the directory cannot be trusted
+ * @throws DataFolderError when the directory's own data folder cannot be trusted
  */
 async function findDataDir(directory: string): Promise<string | undefined> {
   for (let at = directory; ; at = dirname(at)) {

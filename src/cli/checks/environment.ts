@@ -2,14 +2,14 @@ import { BlockList, isIP, isIPv6 } from 'node:net';
 import type { Config } from '../../config.ts';
 import { type Finding, ok, problem, warning } from './finding.ts';
 
-/** A network that is larger than this, in bits of its prefix, holds others than one's own proxies. */
+/** A network with a shorter prefix than this, in bits, is too large to hold only one's own proxies. */
 const WIDEST_PREFIX = { ipv4: 8, ipv6: 16 } as const;
 
 const LOOPBACK = new BlockList();
 LOOPBACK.addSubnet('127.0.0.0', 8, 'ipv4');
 LOOPBACK.addAddress('::1', 'ipv6');
 
-/** Whether callers and proxies are told of and trusted as they should be. */
+/** Whether PUBLIC_URL and TRUST_PROXY fit the way the API is reached. */
 export function checkEnvironment(config: Config): Finding[] {
   return [checkPublicUrl(config), checkProxies(config)];
 }
@@ -18,7 +18,7 @@ function checkPublicUrl({ PUBLIC_URL, HOST, TRUST_PROXY }: Config): Finding {
   const isReachable = !isLoopback(HOST) || TRUST_PROXY !== undefined;
   if (PUBLIC_URL === undefined) {
     if (!isReachable) return ok('PUBLIC_URL', 'not set; only this machine can reach the API');
-    const message = 'not set: links are made from what each request says of itself';
+    const message = 'not set: links come from the headers of each request';
     return warning('PUBLIC_URL', message, 'PUBLIC_URL=https://<the name callers use>');
   }
   const { protocol, hostname, host } = new URL(PUBLIC_URL);
@@ -30,9 +30,9 @@ function checkPublicUrl({ PUBLIC_URL, HOST, TRUST_PROXY }: Config): Finding {
 function checkProxies({ TRUST_PROXY, PUBLIC_URL }: Config): Finding {
   const cure = 'TRUST_PROXY=<the addresses of the load balancer>';
   if (TRUST_PROXY === undefined) {
-    // The API has no TLS of its own, so that something in front of it must.
+    // The API has no TLS, so something in front of it must.
     if (!PUBLIC_URL?.startsWith('https:')) return ok('TRUST_PROXY', 'not set');
-    const message = 'not set, though TLS needs a proxy: its address counts as that of every caller';
+    const message = "not set, but TLS needs a proxy: every caller appears to have the proxy's address";
     return warning('TRUST_PROXY', message, cure);
   }
   const networks = TRUST_PROXY.split(',').map((network) => network.trim());
@@ -45,13 +45,13 @@ function checkProxies({ TRUST_PROXY, PUBLIC_URL }: Config): Finding {
     return (prefixOf(network) ?? 0) < widest;
   });
   if (wide.length > 0) {
-    const message = `${wide.join(', ')} lets callers say themselves which address is theirs`;
+    const message = `${wide.join(', ')} lets callers forge their address`;
     return problem('TRUST_PROXY', message, cure);
   }
   return ok('TRUST_PROXY', networks.join(', '));
 }
 
-/** How many bits of a network are given; undefined when it is none. */
+/** Length of a network's prefix in bits; undefined when the text is not a network. */
 function prefixOf(network: string): number | undefined {
   const [address = '', bits, ...rest] = network.split('/');
   const width = { 0: 0, 4: 32, 6: 128 }[isIP(address)] ?? 0;

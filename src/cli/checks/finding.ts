@@ -1,10 +1,10 @@
-/** What a check of `orc doctor` has found. */
+/** The result of one check of `orc doctor`. */
 export interface Finding {
-  /** Names what was looked at, for people and for programs. */
+  /** Name of the check, for people and programs. */
   check: string;
   state: 'ok' | 'unknown' | 'warning' | 'problem';
   message: string;
-  /** The one command or setting that changes it for the better. */
+  /** The command or setting that resolves it. */
   cure?: string;
 }
 
@@ -12,12 +12,12 @@ export function ok(check: string, message: string): Finding {
   return { check, state: 'ok', message };
 }
 
-/** It works, but not for long or not safely. */
+/** Works, but not for long or not safely. */
 export function warning(check: string, message: string, cure: string): Finding {
   return { check, state: 'warning', message, cure };
 }
 
-/** Something does not work, or runs can be lost. */
+/** Does not work, or can lose runs. */
 export function problem(check: string, message: string, cure: string): Finding {
   return { check, state: 'problem', message, cure };
 }

@@ -7,19 +7,19 @@ import { type Finding, ok, problem, unknown, warning } from './finding.ts';
 
 const OLDEST_VERSION = [6, 2] as const;
 
-/** Shares of the memory that Redis may use. */
+/** Shares of Redis' memory limit. */
 const HIGH_MEMORY = 0.8;
 const FULL_MEMORY = 0.95;
 
-/** Milliseconds. Pauses between attempts, and what people read off timestamps, are wrong by as much. */
+/** Milliseconds. Pauses between attempts and timestamps are off by as much. */
 const CLOCK_WARNING_MS = 1000;
 const CLOCK_PROBLEM_MS = 30_000;
 
-/** Milliseconds. A trigger takes a few round trips, and is answered 503 after ACCEPT_TIMEOUT_MS. */
+/** Milliseconds of a round trip. A trigger is answered 503 after ACCEPT_TIMEOUT_MS. */
 const SLOW_MS = 50;
 const TOO_SLOW_MS = 500;
 
-/** Whether Redis is one that runs are safe in. */
+/** Whether runs are safe in this Redis. */
 export async function checkRedis(store: Store): Promise<Finding[]> {
   const writable = await checkWrites(store);
   const report = await readRedisReport(store.redis, store.keys);
@@ -36,10 +36,10 @@ export async function checkRedis(store: Store): Promise<Finding[]> {
   ];
 }
 
-/** Whether this login may do what orc does. */
+/** Whether this login has the rights that orc needs. */
 export async function checkRights({ redis, keys }: Store): Promise<Finding> {
   const { login, missing } = await findMissingRights(redis, keys);
-  if (missing.length === 0) return ok('redis rights', 'this login has those that orc needs');
+  if (missing.length === 0) return ok('redis rights', 'complete');
   const rights = missing.map((right) => right.replace(/^@/, '+@'));
   return problem(
     'redis rights',
@@ -59,27 +59,27 @@ function checkVersion({ version }: RedisReport): Finding {
 async function checkWrites({ workers }: Store): Promise<Finding> {
   try {
     await workers.probe();
-    return ok('redis writes', 'it takes writes');
+    return ok('redis writes', 'accepted');
   } catch (error) {
     const { message } = error as Error;
-    return problem('redis writes', `it refuses writes: ${errorText(message)}`, cureForRefusal(message));
+    return problem('redis writes', `refused: ${errorText(message)}`, cureForRefusal(message));
   }
 }
 
 function cureForRefusal(message: string): string {
-  if (message.includes('READONLY')) return 'set REDIS_URL to the master, of which this is a replica';
+  if (message.includes('READONLY')) return 'set REDIS_URL to the master; this is a replica';
   if (message.includes('OOM')) return 'redis-cli config set maxmemory <more>';
-  if (message.includes('MISCONF')) return 'make room on the disk of Redis, then: redis-cli bgsave';
+  if (message.includes('MISCONF')) return 'free disk space for Redis, then: redis-cli bgsave';
   if (message.includes('NOPERM')) return 'give the login the rights that docs/redis.md lists';
   if (message.includes('NOREPLICAS')) return 'start the replicas of this master';
-  return 'look into the log of Redis';
+  return 'check the log of Redis';
 }
 
 function checkAof({ hasAof }: RedisReport): Finding {
   if (hasAof) return ok('aof', 'on');
   return problem(
     'aof',
-    'off: what was accepted is lost when Redis ends',
+    'off: accepted runs are lost when Redis stops',
     'redis-cli config set appendonly yes',
   );
 }
@@ -87,21 +87,21 @@ function checkAof({ hasAof }: RedisReport): Finding {
 function checkFsync({ hasAof, appendfsync }: RedisReport): Finding {
   const cure = 'redis-cli config set appendfsync always';
   if (appendfsync === undefined) {
-    return unknown('appendfsync', 'this login may not ask for it', 'redis-cli config get appendfsync');
+    return unknown('appendfsync', 'this login may not read it', 'redis-cli config get appendfsync');
   }
   if (appendfsync === 'always' || !hasAof) return ok('appendfsync', appendfsync);
   if (appendfsync === 'everysec') {
-    return warning('appendfsync', 'everysec: a loss of power loses up to a second of accepted runs', cure);
+    return warning('appendfsync', 'everysec: a power failure loses up to a second of accepted runs', cure);
   }
-  return problem('appendfsync', `${appendfsync}: a loss of power loses accepted runs`, cure);
+  return problem('appendfsync', `${appendfsync}: a power failure loses accepted runs`, cure);
 }
 
 function checkSaves({ failedSaves }: RedisReport): Finding {
-  if (failedSaves.length === 0) return ok('redis saves', 'the latest ones went well');
+  if (failedSaves.length === 0) return ok('redis saves', 'the latest succeeded');
   return problem(
     'redis saves',
-    `the latest one failed: ${failedSaves.join(', ')}`,
-    'make room on the disk of Redis and see to it that Redis may write there, then: redis-cli bgsave',
+    `the latest failed: ${failedSaves.join(', ')}`,
+    'free disk space for Redis and check that Redis may write there, then: redis-cli bgsave',
   );
 }
 
@@ -109,7 +109,7 @@ function checkEviction({ evictionPolicy }: RedisReport): Finding {
   if (evictionPolicy === 'noeviction') return ok('eviction', evictionPolicy);
   return problem(
     'eviction',
-    `${evictionPolicy}: Redis may drop runs and automations`,
+    `${evictionPolicy}: Redis may evict runs and automations`,
     'redis-cli config set maxmemory-policy noeviction',
   );
 }
@@ -120,7 +120,7 @@ function checkMemory({ usedBytes, limitBytes, hasLimit }: RedisReport): Finding 
   const message = `${megabytes(usedBytes)} used, ${Math.round((100 * usedBytes) / limitBytes)} % ${whole}`;
   const cure = hasLimit
     ? `redis-cli config set maxmemory ${Math.ceil((2 * limitBytes) / 1_048_576)}mb`
-    : 'give Redis a machine with more memory, or set RUN_RETENTION_DAYS lower';
+    : 'give Redis a machine with more memory, or lower RUN_RETENTION_DAYS';
   if (usedBytes >= FULL_MEMORY * limitBytes) return problem('memory', message, cure);
   if (usedBytes >= HIGH_MEMORY * limitBytes) return warning('memory', message, cure);
   return ok('memory', message);

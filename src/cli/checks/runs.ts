@@ -6,19 +6,19 @@ import { formatDuration } from '../durations.ts';
 import { cureForHeldSlots, describeHeldSlots, type Overview, overviewOf } from '../status.ts';
 import { type Finding, ok, problem, warning } from './finding.ts';
 
-/** An idle worker takes a run at once; one that waits for this long, in milliseconds, is stuck. */
+/** An idle worker takes a run at once; a run that waits this long, in milliseconds, is stuck. */
 const STUCK_MS = 60_000;
 
-/** A run without a limit on its concurrency that waits for this long, in milliseconds, waits for a free worker. */
+/** A run without a concurrency limit that waits this long, in milliseconds, lacks a free worker. */
 const BACKLOG_MS = 600_000;
 
-/** Beyond its time limit, what is executed has this long to end, in milliseconds. */
+/** How long a run may take to end after its time limit, in milliseconds. */
 const OVERDUE_MS = 60_000;
 
 /** Share of MAX_QUEUED_RUNS. */
 const NEARLY_FULL = 0.8;
 
-/** Whether somebody executes runs, and none is stuck. */
+/** Whether workers execute runs and no run is stuck. */
 export async function checkRuns(store: Store, config: Config): Promise<Finding[]> {
   const overview = await overviewOf(store);
   const { workersAlive, running } = overview;
@@ -31,14 +31,10 @@ export async function checkRuns(store: Store, config: Config): Promise<Finding[]
   return [
     workersAlive > 0
       ? ok('workers', `${workersAlive} alive`)
-      : problem('workers', 'none is alive: what is accepted waits', 'orc worker'),
+      : problem('workers', 'none is alive: accepted runs wait', 'orc worker'),
     checkSlots(overview),
     isPaused
-      ? problem(
-          'queue',
-          'it is paused: no worker takes runs',
-          'resume it where it was paused, in a dashboard',
-        )
+      ? problem('queue', 'paused: no worker takes runs', 'resume it in the dashboard where it was paused')
       : await checkQueue(overview, workersAlive, store),
     checkCapacity(queued, config.MAX_QUEUED_RUNS),
     checkAbandoned(abandoned, workersAlive),
@@ -58,11 +54,11 @@ async function checkQueue(
   workersAlive: number,
   { automations }: Store,
 ): Promise<Finding> {
-  if (!oldestQueued) return ok('queue', 'nothing waits');
+  if (!oldestQueued) return ok('queue', 'empty');
   const { id, automation, acceptedAt } = oldestQueued;
   const ageMs = Date.now() - acceptedAt.getTime();
-  const message = `${id} of ${automation} waits for ${formatDuration(ageMs)}`;
-  // A run between two attempts keeps its place, for which another one may wait.
+  const message = `${id} of ${automation} has waited for ${formatDuration(ageMs)}`;
+  // A run between two attempts keeps its slot of the automation's concurrency, so another run may wait for it.
   if (ageMs >= STUCK_MS && workersAlive > 0 && running.length + retrying === 0) {
     return problem('queue', `${message}, and no worker takes it`, 'restart the workers: orc worker');
   }
@@ -72,7 +68,7 @@ async function checkQueue(
 }
 
 function checkCapacity(queued: number, limit: number): Finding {
-  const message = `${queued} of ${limit} runs that may wait`;
+  const message = `${queued} of at most ${limit} queued runs`;
   const cure = 'start another worker: orc worker';
   if (queued >= limit) return problem('capacity', `${message}: triggers are answered 503`, cure);
   return queued >= NEARLY_FULL * limit ? warning('capacity', message, cure) : ok('capacity', message);
@@ -85,7 +81,7 @@ function checkAbandoned(runIds: readonly string[], workersAlive: number): Findin
   return workersAlive > 0
     ? warning(
         'abandoned runs',
-        `${message}; another one takes over within a minute`,
+        `${message}; another worker takes over within a minute`,
         `orc runs watch ${first}`,
       )
     : problem('abandoned runs', message, 'orc worker');
@@ -105,7 +101,7 @@ function checkOverdue([first, ...others]: Run[]): Finding {
   if (!first) return ok('overdue runs', 'none');
   return problem(
     'overdue runs',
-    `${others.length + 1}, among them ${first.id}: it goes on beyond its time limit on ${first.worker}`,
+    `${others.length + 1}, among them ${first.id}: still executing on ${first.worker} after its time limit`,
     `orc runs cancel ${first.id}`,
   );
 }
