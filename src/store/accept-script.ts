@@ -8,7 +8,7 @@ import type { BullQueue } from './queue.ts';
 type JobJson = ReturnType<Job['asJSON']>;
 type Argument = string | number | Buffer;
 
-/** What BullMQ executes to add a job: one of its Lua scripts, with keys and arguments. */
+/** BullMQ's Lua script that adds a job, with its keys and arguments. */
 interface AddJobCall {
   lua: string;
   /** The same for every job of a queue. */
@@ -17,10 +17,10 @@ interface AddJobCall {
   args: Argument[];
 }
 
-/** What is used of the scripts that ioredis knows on a connection, whose type it leaves open. */
+/** The scripts that ioredis knows on a connection; it leaves their type open. */
 type Scripts = Record<string, { lua: string; numberOfKeys: number } | undefined>;
 
-/** What BullMQ would execute to add this job. Nothing is sent. */
+/** The call that BullMQ would make to add this job. Sends nothing. */
 export async function addJobCall(
   redis: RedisClient,
   queue: BullQueue,
@@ -28,26 +28,26 @@ export async function addJobCall(
   id: string,
 ): Promise<AddJobCall> {
   const calls: [name: string, args: Argument[]][] = [];
-  // Takes the place of a transaction, of which BullMQ uses nothing else.
+  // Stands in for a transaction; BullMQ calls only this method.
   const recorder = { runCommand: (...call: [string, Argument[]]) => calls.push(call) };
   await queue.getBackend().addJobToTransaction(recorder as unknown as IRedisTransaction, job, id);
   const [[name, args] = ['nothing', []]] = calls;
   const script = (redis.scriptsSet as Scripts)[name];
-  if (!script) throw new Error(`BullMQ adds a job by ${name}, which is no script of this connection`);
+  if (!script) throw new Error(`BullMQ adds a job by ${name}, which is not a script of this connection`);
   const { lua, numberOfKeys } = script;
   return { lua, keys: args.slice(0, numberOfKeys), args: args.slice(numberOfKeys) };
 }
 
-/** What the script needs to know besides the job, as JSON. Times are in milliseconds. */
+/** The script's last argument, as JSON. Times are in milliseconds. */
 export interface AcceptScriptRequest {
   runId: string;
   slug: string;
   automationId: string;
-  /** As it stands in the automation's hash; empty when there is none. */
+  /** The text in the automation's hash; empty if there is none. */
   updatedAt: string;
-  /** SHA-256 of the presented key; absent for an operator, who needs none. */
+  /** SHA-256 of the presented key; absent for operators, who need none. */
   keyHash?: string | undefined;
-  /** In Redis' time: what is executed later accepts nothing. */
+  /** In Redis' time; the script accepts nothing after it. */
   deadline: number;
   /** SHA-256 of the payload; present with an idempotency key. */
   payloadHash?: string | undefined;
@@ -58,7 +58,7 @@ export interface AcceptScriptRequest {
   maxQueuedRuns: number;
 }
 
-/** The script's own keys, after those of BullMQ's two scripts, in this order. */
+/** The script's own keys, in order, after those of BullMQ's two scripts. */
 export const ACCEPT_KEYS = [
   'automation',
   'job',
@@ -100,14 +100,14 @@ local ${names} = unpack(KEYS, ${bullmqKeys + 1})
 local job, data, options, laneOptions = unpack(ARGV)
 local request = cjson.decode(ARGV[5])
 
--- The connection was lost before the answer came, and the command was sent again.
+-- The reply was lost with the connection, and ioredis sent the command again.
 if redis.call('EXISTS', jobKey) == 1 then return {'accepted', request.runId} end
 
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 if now > request.deadline then return {'expired', now} end
 
--- Hashes are compared without a care for time: only a key that Redis has confirmed before comes this far.
+-- No constant-time comparison is needed: only a key that Redis has confirmed before gets here.
 local id, enabled, updatedAt, keyHash, previousKeyHash, previousKeyEndsAt = unpack(redis.call('HMGET', automationKey,
   'id', 'enabled', 'updatedAt', 'keyHash', 'previousKeyHash', 'previousKeyEndsAt'))
 local isKeyRight = not request.keyHash or request.keyHash == keyHash
@@ -161,7 +161,7 @@ return {'accepted', request.runId, remaining, resetMs}
 `;
 }
 
-/** What the script replies: its verdict's word, and what belongs to it. */
+/** The script's reply: the verdict and its values. */
 export type AcceptReply =
   | [word: 'accepted', runId: string, remaining?: number | null, resetMs?: number | null]
   | [word: 'known', runId: string, ended: TerminalRunStatus | null]
@@ -172,7 +172,7 @@ export type AcceptReply =
 
 declare module 'ioredis' {
   interface RedisCommander<Context> {
-    /** {@link acceptLua}, sent by its hash, and as a whole to a Redis that does not know it. */
+    /** {@link acceptLua}, sent by its hash, or in full to a Redis that does not know it. */
     orcAccept(...keysAndArguments: Argument[]): Result<AcceptReply, Context>;
   }
 }

@@ -16,26 +16,26 @@ import type { Keys } from './keys.ts';
 import type { RedisClock } from './redis-clock.ts';
 import type { RunStep } from './run-record.ts';
 
-/** What accepting a run needs to know of its automation, and by which key it was opened. */
+/** The part of an automation that accepting a run needs, and the key that opened it. */
 export interface TriggeredAutomation {
   id: string;
   slug: string;
   /** Milliseconds since the epoch, or empty, as Redis has it: when it is the same, so is all of this. */
   updatedAt: string;
-  /** SHA-256 of the key that opened it; absent for an operator, who needs none and whom no rate limits. */
+  /** SHA-256 of the key that opened it; absent for operators, who need no key and have no rate limit. */
   keyHash?: string;
   attempts: number;
   concurrency?: number;
   rate?: RateLimit;
 }
 
-/** Without a key, `rejected` says that there is no such automation. */
+/** Without a key, `rejected` means that there is no such automation. */
 export type Authentication =
   | { status: 'authenticated'; automation: TriggeredAutomation }
   | { status: 'rejected' }
   | { status: 'disabled' };
 
-/** What a worker needs to know of an automation whose run it is about to execute. */
+/** The part of an automation that a worker needs to execute a run. */
 export interface ExecutableAutomation extends Pick<Automation, 'id' | 'enabled' | 'action' | 'onWorkerLoss'> {
   timeoutMs?: number | undefined;
   signingSecret?: string | undefined;
@@ -45,7 +45,7 @@ type StoredAutomation = Automation & { signingSecret?: string };
 
 export interface CreatedAutomation {
   automation: Automation;
-  /** Not stored, and so never to be seen again. */
+  /** Not stored, so shown only once. */
   apiKey: string;
   /** Of an automation that signs what it sends: the Standard Webhooks secret its receiver verifies with. */
   signingSecret?: string;
@@ -124,16 +124,13 @@ declare module 'ioredis' {
   }
 }
 
-/** Automations whose keys are remembered at the same time; the ones not triggered for longest are forgotten first. */
+/** Number of cached automations; the least recently triggered are dropped first. */
 const MAX_CONFIRMED = 1000;
 
-/** Reads of many automations go to Redis in batches of this size. */
+/** Automations per batch of reads. */
 const LIST_BATCH = 500;
 
-/**
- * Automations and the hashes of their keys. What Redis holds decides, and nothing else: every change counts from the next
- * request on.
- */
+/** Automations and the hashes of their keys. Only Redis decides: every change applies from the next request on. */
 export class AutomationStore {
   readonly #redis: RedisClient;
   readonly #keys: Keys;
@@ -148,7 +145,7 @@ export class AutomationStore {
     redis.defineCommand('orcBegin', { numberOfKeys: 3, lua: BEGIN });
   }
 
-  /** Stores a new automation and issues its key. A slug that exists is left as it is. */
+  /** Stores a new automation and issues its key. An existing automation stays unchanged. */
   async create(
     definition: AutomationDefinition,
   ): Promise<({ status: 'created' } & CreatedAutomation) | { status: 'exists' }> {
@@ -181,7 +178,7 @@ export class AutomationStore {
   }
 
   /**
-   * What a worker needs to make an attempt at a run, and with the run a note that it starts.
+   * Reads what a worker needs for an attempt at a run, and records the start of the attempt.
    *
    * @param jobKey where BullMQ keeps the run
    */
@@ -204,7 +201,7 @@ export class AutomationStore {
     };
   }
 
-  /** All automations, in the order of their slugs. */
+  /** All automations, by slug. */
   async list(): Promise<Automation[]> {
     const slugs = await this.slugs();
     const automations: Automation[] = [];
@@ -229,10 +226,9 @@ export class AutomationStore {
   }
 
   /**
-   * Replaces everything that an operator decides. What distinguishes the automation stays: its id, its keys, and its
-   * signing secret unless it never had one or needs one no more.
+   * Replaces an automation's definition. Its id, its keys and, while it delivers to a URL, its signing secret stay.
    *
-   * @param seen the automation as it was when this was decided; one that has changed since is left as it is
+   * @param seen the automation as the operator saw it; one that has changed since stays unchanged
    */
   async replace(
     seen: Automation,
@@ -260,10 +256,10 @@ export class AutomationStore {
   }
 
   /**
-   * Issues a new key. The one before it stays valid for a while, so that callers can change over without a rejected
-   * request; a key that was still in its own grace period ends at once.
+   * Issues a new key. The current key stays valid for the grace period, in which callers change over; an older key that is
+   * still in its grace period becomes invalid at once.
    *
-   * @param graceMs milliseconds the current key stays valid; 0 revokes it now
+   * @param graceMs how long the current key stays valid, in milliseconds; 0 revokes it at once
    */
   async rotateKey(
     slug: string,
@@ -287,19 +283,19 @@ export class AutomationStore {
   }
 
   /**
-   * Checks a key against a slug, and the automation's being enabled only for whoever holds its key. An unknown or
-   * malformed slug takes the same steps as a wrong key.
+   * Checks a key against a slug; tells only holders of the key whether the automation is enabled. An unknown or malformed
+   * slug takes the same steps as a wrong key.
    */
   authenticate(slug: string, apiKey: string): Promise<Authentication> {
     return this.#authenticate(slug, hashApiKey(apiKey));
   }
 
-  /** The automation of a slug, for an operator, who needs no key. */
+  /** The automation of a slug, for operators, who need no key. */
   async open(slug: string): Promise<Authentication> {
     return this.#authenticate(slug, undefined);
   }
 
-  /** Asks again what {@link authenticate} or {@link open} has said of an automation. */
+  /** Repeats {@link authenticate} or {@link open} for an automation. */
   reopen({ slug, keyHash }: TriggeredAutomation): Promise<Authentication> {
     return this.#authenticate(slug, keyHash);
   }
@@ -322,7 +318,7 @@ export class AutomationStore {
       currentHash: currentHash ?? HASH_OF_NO_KEY,
       ...(previousHash && { previousHash, previousEndsAt: Number(previousEndsAt) }),
     };
-    // An operator needs no key, but an automation.
+    // Operators need no key, but the automation must exist.
     const isOpen = keyHash === undefined ? currentHash !== HASH_OF_NO_KEY : isKeyHash(keyHash, stored, now);
     if (isOpen && id && enabled === '1') {
       const automation = { id, slug, updatedAt: updatedAt ?? '', ...decodeTriggered(definition) };
@@ -387,7 +383,7 @@ function fieldsAndValues(fields: Fields): string[] {
   );
 }
 
-/** The opposite of {@link encode}. Fields that are missing, because an older version wrote the hash, get defaults. */
+/** The inverse of {@link encode}. Fields that an older version did not write get defaults. */
 function decode(slug: string, fields: Record<string, string>): StoredAutomation | undefined {
   const {
     id,

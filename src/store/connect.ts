@@ -4,12 +4,11 @@ import { type ConnectionProfile, clusterOptions, redisOptions } from './connecti
 
 export type { ConnectionProfile } from './connection-options.ts';
 
-/** A connection to one Redis, directly or by way of Sentinels, or to a cluster. */
+/** A connection to one Redis, directly or through Sentinels, or to a cluster. */
 export type RedisClient = Redis | Cluster;
 
 /**
- * Opens a connection. It is established in the background: failures reach `onError`, the latest one again and again
- * while Redis is away, and never throw here.
+ * Opens a connection in the background. Failures go to `onError`, repeatedly while Redis is down, and never throw here.
  *
  * @param url REDIS_URL, in any of the forms of `parseRedisUrl`
  * @throws RedisUrlError
@@ -52,7 +51,7 @@ function connectToCluster(
   return cluster;
 }
 
-/** ioredis calls Sentinels that refuse to answer, or know nothing of the master, unreachable. */
+/** ioredis reports Sentinels that refuse to answer, or do not know the master, as unreachable. */
 function reportSentinels(redis: Redis, master: string, onError: (error: Error) => void): void {
   let latest = '';
   redis.on('sentinelError', ({ message }: Error) => {
@@ -67,7 +66,7 @@ function reportSentinels(redis: Redis, master: string, onError: (error: Error) =
   });
 }
 
-/** Waits for a connection to be established, but not for longer than `ms` milliseconds. Never rejects. */
+/** Waits up to `ms` milliseconds for a connection. Never rejects. */
 export async function untilReady(redis: RedisClient, ms: number): Promise<void> {
   if (redis.status === 'ready') return;
   const timeout = AbortSignal.timeout(ms);
@@ -80,7 +79,7 @@ export async function untilReady(redis: RedisClient, ms: number): Promise<void> 
 /** A connection that lasts for less, in milliseconds, is no end of an outage: a server that lets nobody stay is none. */
 const STEADY_MS = 500;
 
-/** Reports an outage once when it begins and once when it ends, instead of at every attempt to reconnect. */
+/** Reports an outage once at its start and once at its end, not at every attempt to reconnect. */
 export function outageReporter(report: { down(error: Error): void; up(): void }): {
   onError(error: Error): void;
   watch(redis: RedisClient): void;

@@ -16,10 +16,10 @@ type Options = Omit<RedisOptions, 'replyMapping'>;
 const RECONNECT_MAX_MS = 500;
 const CONNECT_TIMEOUT_MS = 2000;
 
-/** A Sentinel that takes connections and answers nothing is passed over after this long, in milliseconds. */
+/** How long a Sentinel may take to answer, in milliseconds. */
 const SENTINEL_ANSWER_MS = 1000;
 
-/** A Sentinel that was away is listened to again after this long at most, in milliseconds. */
+/** Longest pause before reconnecting to a Sentinel, in milliseconds. */
 const SENTINEL_RECONNECT_MS = 5000;
 
 /**
@@ -55,7 +55,7 @@ const PROFILES: Record<ConnectionProfile, Options> = {
   'one-shot': { maxRetriesPerRequest: 0, retryStrategy: never, sentinelRetryStrategy: never },
 };
 
-/** The options of a connection to one Redis, directly or by way of Sentinels. */
+/** The options of a connection to one Redis, directly or through Sentinels. */
 export function redisOptions(address: Exclude<RedisAddress, Cluster>, profile: ConnectionProfile): Options {
   const common: Options = {
     connectTimeout: CONNECT_TIMEOUT_MS,
@@ -124,14 +124,14 @@ function leaveReplica(profile: ConnectionProfile): (error: Error) => false | 1 |
   };
 }
 
-/** What is used of a class whose types keep it private. */
+/** The used part of a class whose types are not exported. */
 interface SentinelConnections {
   connectToSentinel(...args: unknown[]): { on(event: 'error', listener: () => void): void };
 }
 
 const SentinelConnectorBase = SentinelConnector as unknown as new (options: unknown) => SentinelConnections;
 
-/** ioredis prints each error of the connections on which it listens to Sentinels; that one is away is no news. */
+/** ioredis prints every error of its connections to Sentinels; this connector does not. */
 class QuietSentinelConnector extends SentinelConnectorBase {
   override connectToSentinel(...args: unknown[]) {
     const connection = super.connectToSentinel(...args);

@@ -3,10 +3,10 @@ import type { RedisClient } from './connect.ts';
 import type { Keys } from './keys.ts';
 import type { RunJobData } from './queue.ts';
 
-/** How long an idempotency key leads back to its run, in milliseconds, however long runs are kept. */
+/** How long an idempotency key stands for its run, in milliseconds, even if the run is removed earlier. */
 export const IDEMPOTENCY_WINDOW_MS = 86_400_000;
 
-/** Notes how a run ended, if its key is still known. */
+/** Records the final status of a run if its key still exists. */
 const NOTE_END = `if redis.call('EXISTS', KEYS[1]) == 1 then redis.call('HSET', KEYS[1], 'status', ARGV[1]) end`;
 
 /** Remembers how a run that was accepted with an idempotency key ended, for as long as the key, or longer than the run. */

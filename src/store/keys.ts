@@ -1,16 +1,16 @@
-/** Every Redis key that orc itself uses. All begin with one hash tag, so that they share a slot of a Redis Cluster. */
+/** Every Redis key of orc. All have the same hash tag and share one slot of a Redis Cluster. */
 export interface Keys {
   /** BullMQ's prefix: its keys are `{orc}:runs:…`. */
   queuePrefix: string;
   /** Hash of one automation. An invalid slug leads to a key that never exists. */
   automation(slug: string): string;
-  /** Sorted set of all slugs, all with score 0, so that they come in alphabetical order. */
+  /** Sorted set of all slugs, all with score 0: in alphabetical order. */
   automations: string;
   /** Sorted set of the slugs of deleted automations, all with score 0, whose runs may still be kept. */
   formerAutomations: string;
   /** Hash of when a run of an automation last succeeded: slug to milliseconds since the epoch. */
   lastSuccess: string;
-  /** Hash of why requests for an automation were refused: identifiers to counts, and with `:at` to when they last were. */
+  /** Hash of an automation's rejected requests: error identifier to count, and with `:at` to the last time. */
   rejections(slug: string): string;
   /** Sorted set of the runs of an automation, or of all, that have not ended, all with score 0: ids come in order of acceptance. */
   openRuns(slug?: string): string;
@@ -18,7 +18,7 @@ export interface Keys {
   endedRuns(slug?: string): string;
   /** Sorted set in which the version before notes the automations whose runs it accepts, by when, in milliseconds since the epoch. */
   latestRuns: string;
-  /** Held by the worker whose turn it is to remove runs that are kept no longer; expires with the turn. */
+  /** Held by the worker whose turn it is to remove old runs; expires with the turn. */
   retentionTurn: string;
   /** Number of runs an automation accepted in the current window of its rate limit; expires with the window. */
   rateWindow(automationId: string): string;
@@ -30,15 +30,15 @@ export interface Keys {
   lane(automationId: string): string;
   /** Set of the runs that have one of the lane's places. */
   laneRunning(automationId: string): string;
-  /** Stream of what a run's attempts printed. */
+  /** Stream of the output of a run. */
   runLog(runId: string): string;
-  /** Copy of a run's log that takes its place; nobody sees it. */
+  /** Temporary copy of a run's log that replaces it. */
   packedLog: string;
-  /** Sorted set of workers by the time of their last sign of life, in seconds since the epoch. */
+  /** Sorted set of workers by their last heartbeat, in seconds since the epoch. */
   workers: string;
-  /** Hash of how many runs each of them executes at the same time. */
+  /** Hash of each worker's number of slots. */
   workerSlots: string;
-  /** Written to prove that Redis takes writes. */
+  /** Written to check that Redis accepts writes. */
   writeProbe: string;
 }
 

@@ -2,13 +2,13 @@ import type { RedisClient } from './connect.ts';
 import type { Keys } from './keys.ts';
 import type { QueueOpener } from './queue.ts';
 
-/** A run in a lane is a BullMQ job delayed by this long, in milliseconds: five years, which never pass. */
+/** A run in a lane is a BullMQ job delayed by this long, in milliseconds: five years. */
 export const PARKED_MS = 5 * 365 * 86_400_000;
 
 /** A lane without a limit, because its automation was deleted, is emptied in steps of this many runs. */
 const RELEASE_BATCH = 1000;
 
-/** Gives free places of a lane to the runs at its head, and forgets a lane that is empty. */
+/** Gives free places of a lane to its first runs, and removes an empty lane. */
 const RELEASE = `
   local limit = ${RELEASE_BATCH}
   if redis.call('HGET', KEYS[1], 'id') == ARGV[1] then
@@ -46,7 +46,7 @@ export class RunLanes {
     this.#queue = queue;
   }
 
-  /** Takes a run that has ended out of its lane, and frees its place, if it had one, for the next run. */
+  /** Removes an ended run from its lane and gives its place to the next run. */
   async leave(owner: LaneOwner, runId: string): Promise<void> {
     const { lane, laneRunning } = this.#keys;
     await this.#redis
@@ -82,7 +82,7 @@ export class RunLanes {
     else if (job.attemptsStarted === 0) await this.#start(runId);
   }
 
-  /** Gives free places to the runs that come next, and starts them. */
+  /** Gives free places to the next runs and starts them. */
   async release({ automationId, slug }: LaneOwner): Promise<void> {
     const { automation, lane, laneRunning, lanes } = this.#keys;
     const keys = [automation(slug), lane(automationId), laneRunning(automationId), lanes];
@@ -90,7 +90,7 @@ export class RunLanes {
     for (const runId of released) await this.#start(runId);
   }
 
-  /** Lets a parked run into the queue. One that is there already, or that is gone, is left as it is. */
+  /** Moves a waiting run from its lane into the queue. Does nothing if it is already there or gone. */
   async #start(runId: string): Promise<void> {
     const backend = (await this.#queue.open()).getBackend();
     if ((await backend.getState(runId)) === 'delayed') await backend.promote(runId).catch(() => undefined);

@@ -1,10 +1,10 @@
 import type { RedisClient } from './connect.ts';
 import type { Keys } from './keys.ts';
 
-/** What one command with the right shows; each leaves the keys as they are. */
+/** One command that needs the right; none changes a key. */
 type Probe = (redis: RedisClient, key: string) => Promise<unknown>;
 
-/** The rights that orc cannot do without, by the names that Redis gives them (`ACL CAT`). */
+/** The rights that orc needs, by Redis' names (`ACL CAT`). */
 const PROBES: Record<string, Probe> = {
   '@read': (redis, key) => redis.exists(key),
   '@write': (redis, key) => redis.del(key),
@@ -20,7 +20,7 @@ const PROBES: Record<string, Probe> = {
   '+info': (redis, key) => redis.eval(`return redis.call('INFO')`, 1, key),
 };
 
-/** How Redis refuses: outside of a script, in one, and in one of Redis 6. */
+/** How Redis refuses a command: outside a script, in a script, and in a script of Redis 6. */
 const REFUSAL = /NOPERM|can't run this command|ACL failure in script/;
 
 /** The login's name, and the rights that it lacks, such as `@scripting`. */
@@ -31,11 +31,11 @@ export async function findMissingRights(
   const key = `${keys.writeProbe}:none`;
   const missing: string[] = [];
   for (const [right, probe] of Object.entries(PROBES)) {
-    // Any other error is found by who looks at what it is about.
+    // Other checks report any other error.
     await probe(redis, key).catch(({ message }: Error) => REFUSAL.test(message) && missing.push(right));
   }
   const login = missing.length === 0 ? '' : await redis.call('ACL', 'WHOAMI').catch(() => '<login>');
-  // Without scripts nobody knows what a script may do.
+  // Without the right to run scripts, the rights inside them are unknown.
   const isKnown = (right: string) => right !== '+info' || !missing.includes('@scripting');
   return { login: String(login), missing: missing.filter(isKnown) };
 }

@@ -5,7 +5,7 @@ import type { Keys } from './keys.ts';
 
 export const QUEUE_NAME = 'runs';
 
-/** Names the pause between two attempts, which the worker computes. */
+/** BullMQ's name for the pause between two attempts; the worker computes the pause. */
 export const BACKOFF_TYPE = 'capped-exponential';
 
 /**
@@ -35,14 +35,13 @@ export type BullQueue = Queue<RunJobData, RunOutcome>;
 export type RunJob = Job<RunJobData, RunOutcome>;
 export type QueueTelemetry = NonNullable<QueueOptions['telemetry']>;
 
-/** Nothing was enqueued: Redis is not connected, or has refused to. */
+/** Nothing was enqueued: Redis is not connected, or refused. */
 export class QueueUnavailableError extends Error {
   override name = 'QueueUnavailableError';
 }
 
 /**
- * Gives out the BullMQ queue, which is made when the connection is first ready: one that is made earlier and meets a
- * Redis that is away stays unusable for good.
+ * Opens the BullMQ queue once the connection is first ready: a queue that is opened while Redis is down stays unusable.
  */
 export class QueueOpener {
   readonly #redis: RedisClient;
@@ -56,7 +55,7 @@ export class QueueOpener {
     this.#onError = onError;
   }
 
-  /** @throws QueueUnavailableError when the connection is one that fails fast, and is down */
+  /** @throws QueueUnavailableError when a fail-fast connection is down */
   open(): Promise<BullQueue> {
     const failsFast = !this.#redis.options.enableOfflineQueue;
     if (failsFast && this.#redis.status !== 'ready') {
@@ -73,13 +72,13 @@ export class QueueOpener {
   }
 
   async #make(): Promise<BullQueue> {
-    // With an offline queue, a command waits for the connection, or fails with the reason why there is none.
+    // With an offline queue, this waits for the connection, or fails with the reason.
     await this.#redis.ping();
     const queue: BullQueue = new Queue(QUEUE_NAME, {
       connection: this.#redis,
       prefix: this.#keys.queuePrefix,
     });
-    // The connection's own errors reach whoever opened it.
+    // The connection's errors reach the code that opened it.
     queue.on('error', () => undefined);
     await queue.waitUntilReady();
     return queue;

@@ -1,15 +1,15 @@
 import type { RedisClient } from './connect.ts';
 import type { Keys } from './keys.ts';
 
-/** What makes the time of the server that is asked next another one, perhaps: a new connection, or another node. */
+/** Events after which another server, with another clock, may answer. */
 const RECONNECTED = ['close', '+node', '-node'];
 
-/** Has a key, although it does not use it: a cluster sends what has none to any of its nodes. */
+/** Is called with a key that it does not use: a cluster sends keyless commands to any node. */
 const NOW = `local time = redis.call('TIME') return time[1] * 1000 + math.floor(time[2] / 1000)`;
 
 /**
- * Redis' own time, so that Redis can judge by it what comes too late, whatever the clocks of the machines say. Redis tells
- * its time with other answers; it is asked for it when it has not done so on this connection.
+ * Redis' own time, by which Redis judges deadlines independently of the machines' clocks. It comes with other replies, or is
+ * read once per connection.
  */
 export class RedisClock {
   readonly #redis: RedisClient;
@@ -26,14 +26,14 @@ export class RedisClock {
     }
   }
 
-  /** @param redisMs Redis' time in an answer that was received just now, in milliseconds since the epoch */
+  /** @param redisMs Redis' time in a reply received just now, in milliseconds since the epoch */
   told(redisMs: number): void {
     this.#told = { redisMs, receivedAt: performance.now() };
   }
 
   /**
-   * Redis' time in `ms` milliseconds, in milliseconds since the epoch. It errs on the early side, by as long as the
-   * latest answer with Redis' time took to arrive.
+   * Redis' time `ms` milliseconds from now, in milliseconds since the epoch. It is early by as long as the latest reply with
+   * Redis' time took to arrive.
    */
   async in(ms: number): Promise<number> {
     const askedAt = performance.now();

@@ -2,18 +2,18 @@ import { Cluster, type Redis } from 'ioredis';
 import type { RedisClient } from './connect.ts';
 import type { Keys } from './keys.ts';
 
-/** Round trips are measured this often. */
+/** Number of measured round trips. */
 const SAMPLES = 9;
 
-/** What the Redis that holds orc's keys says of itself, as far as it matters to orc. */
+/** Settings and state of the Redis that holds orc's keys. */
 export interface RedisReport {
-  /** Of Valkey, the version of Redis that it is compatible with. */
+  /** For Valkey, the Redis version that it is compatible with. */
   version: string;
   /** Whether every write goes to the append-only file. */
   hasAof: boolean;
-  /** `always`, `everysec` or `no`; unknown when this login may not ask. */
+  /** `always`, `everysec` or `no`; absent when this login may not read it. */
   appendfsync?: string;
-  /** The fields of INFO that say of a write to the disk that the latest one failed. */
+  /** The fields of INFO that report a failed write to the disk. */
   failedSaves: string[];
   evictionPolicy: string;
   usedBytes: number;
@@ -26,7 +26,7 @@ export interface RedisReport {
   roundTripMs: number;
 }
 
-/** Reads it with the rights of a login as docs/redis.md describes it. */
+/** Reads it with the rights that docs/redis.md lists. */
 export async function readRedisReport(redis: RedisClient, keys: Keys): Promise<RedisReport> {
   // Within a script, INFO is that of the node which holds the key: any other node of a cluster may answer it otherwise.
   const info = fieldsOf(String(await redis.eval(`return redis.call('INFO')`, 1, keys.automations)));

@@ -18,20 +18,20 @@ const ADD = `
     arg = arg + 1
   end`;
 
-/** How often something happened, and when it last did, in milliseconds since the epoch. */
+/** A count and the time of the last event, in milliseconds since the epoch. */
 export interface RejectionCount {
   count: number;
   lastAt: number;
 }
 
-/** What requests for one automation were refused with. */
+/** The rejected requests of one automation with the same error. */
 export interface Rejection {
   error: ErrorId;
   count: number;
   lastAt: Date;
 }
 
-/** Why requests that named an automation were refused, since it was created. */
+/** Counts the rejected requests of each automation since its creation. */
 export class RejectionStore {
   readonly #redis: RedisClient;
   readonly #keys: Keys;

@@ -19,23 +19,23 @@ import type { RedisClock } from './redis-clock.ts';
 
 type JobJson = ReturnType<Job['asJSON']>;
 
-/** A run that is about to be accepted. */
+/** A run to accept. */
 export interface NewRun extends TraceContext {
   /** From `newRunId`. Accepting the same id again changes nothing. */
   id: string;
   /** JSON text of an object, valid UTF-8. */
   payload: string;
   requestId: string;
-  /** The caller's `Idempotency-Key`, which leads to one run for as long as its window lasts. */
+  /** The caller's `Idempotency-Key`. */
   idempotencyKey?: string | undefined;
-  /** Who asked for it, if it was asked for over HTTP. */
+  /** Who triggered it over HTTP. */
   caller?: Caller | undefined;
   /** The run that this one repeats. */
   retryOf?: string | undefined;
 }
 
 export interface AcceptLimits {
-  /** When the time for accepting the run is over, by `Date.now()`: what Redis executes later accepts nothing. */
+  /** Deadline by `Date.now()`; after it Redis accepts nothing. */
   endsAt: number;
   /** Runs that may wait to be executed, over all automations. */
   maxQueuedRuns: number;
@@ -49,20 +49,20 @@ export interface RateState {
   resetMs: number;
 }
 
-/** What became of a run that was to be accepted. Only `accepted` has made one. */
+/** The result of accepting a run. Only `accepted` has enqueued one. */
 export type AcceptVerdict =
   | { status: 'accepted'; runId: string; rate?: RateState }
-  /** An earlier request with the idempotency key has made this run; `ended` is how, once it has. */
+  /** The run of an earlier request with the idempotency key; `ended` is its final status. */
   | { status: 'known'; runId: string; ended?: TerminalRunStatus }
-  /** The idempotency key belongs to a request with another payload. */
+  /** The idempotency key was used with another payload. */
   | { status: 'reused' }
-  /** The key opens the automation no more, or there is no such automation any more. */
+  /** The key is no longer valid, or the automation no longer exists. */
   | { status: 'rejected' }
   | { status: 'disabled' }
   | { status: 'limited'; rate: RateState }
   | { status: 'full' };
 
-/** Accepts runs, each in one round trip and atomically: whatever can refuse a run is judged where it is enqueued. */
+/** Accepts each run atomically in one round trip: Redis checks every condition where it enqueues the run. */
 export class RunAcceptance {
   readonly #redis: RedisClient;
   readonly #keys: Keys;
@@ -85,10 +85,10 @@ export class RunAcceptance {
   }
 
   /**
-   * Accepts a run if its automation is still what it was taken for, and nothing else is against it.
+   * Accepts a run, if its automation has not changed since it was read.
    *
-   * @throws QueueUnavailableError when there is certainly no such run; any other error, a DeadlineError when the time was
-   *   over, leaves open whether there is
+   * @throws QueueUnavailableError when the run was certainly not enqueued; after any other error, such as a DeadlineError,
+   *   it may have been
    */
   async accept(automation: TriggeredAutomation, run: NewRun, limits: AcceptLimits): Promise<AcceptVerdict> {
     return withDeadline(this.#decide(automation, run, limits), limits.endsAt - Date.now());
@@ -97,12 +97,12 @@ export class RunAcceptance {
   async #decide(automation: TriggeredAutomation, run: NewRun, limits: AcceptLimits): Promise<AcceptVerdict> {
     let opened = automation;
     let { id } = run;
-    const cured = new Set<AcceptReply[0]>();
+    const repeated = new Set<AcceptReply[0]>();
     for (;;) {
       const reply = await this.#execute(opened, { ...run, id }, limits);
-      if (cured.has(reply[0])) throw new QueueUnavailableError(`Redis has said "${reply[0]}" twice.`);
+      if (repeated.has(reply[0])) throw new QueueUnavailableError(`Redis replied "${reply[0]}" twice.`);
       switch (reply[0]) {
-        // What these three say is made up for once.
+        // These three replies are resolved and the script is repeated once.
         case 'expired':
           this.#clock.told(reply[1]);
           break;
@@ -129,7 +129,7 @@ export class RunAcceptance {
         default:
           return { status: reply[0] };
       }
-      cured.add(reply[0]);
+      repeated.add(reply[0]);
     }
   }
 

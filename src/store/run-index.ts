@@ -2,7 +2,7 @@ import type { Result } from 'ioredis';
 import type { RedisClient } from './connect.ts';
 import type { Keys } from './keys.ts';
 
-/** A page of the index grows up to this many runs, so that a long search takes few round trips. */
+/** Largest page of the index; a long search takes few round trips. */
 const FIRST_PAGE = 50;
 const LARGEST_PAGE = 1000;
 
@@ -82,7 +82,7 @@ export class RunIndex {
     await this.#redis.orcEndRun(...keys, lastSuccess, runLog(runId), packedLog, ...values);
   }
 
-  /** Takes out runs that are kept no longer. */
+  /** Removes runs that are no longer kept. */
   async remove(slug: string, runIds: readonly string[]): Promise<void> {
     const { openRuns, endedRuns } = this.#keys;
     // The automation's part last: until it is done, the next sweep finds them again.
@@ -101,7 +101,7 @@ export class RunIndex {
     return [...new Set([...current, ...former])];
   }
 
-  /** Forgets a deleted automation that has no runs any more. */
+  /** Removes a deleted automation without runs. */
   async forget(slug: string): Promise<void> {
     await this.#redis.zrem(this.#keys.formerAutomations, slug);
   }

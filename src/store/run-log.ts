@@ -2,7 +2,7 @@ import type { Result } from 'ioredis';
 import type { RedisClient } from './connect.ts';
 import type { Keys } from './keys.ts';
 
-/** Where a piece of a run's log comes from: the action's two outputs, or orc itself. */
+/** The source of a log entry: one of the action's outputs, or orc itself. */
 export type RunLogSource = 'stdout' | 'stderr' | 'orc';
 
 export interface RunLogEntry {
@@ -15,7 +15,7 @@ export interface RunLogEntry {
   data: Buffer;
 }
 
-/** Identifies an entry that is stored, and orders it among the run's others. */
+/** Identifies a stored entry, and orders it within the run. */
 export type RunLogPosition = string;
 
 const READ_BATCH = 200;
@@ -52,7 +52,7 @@ declare module 'ioredis' {
   }
 }
 
-/** What runs printed, one Redis stream per run, bytes as they came. */
+/** The output of runs as bytes, one Redis stream per run. */
 export class RunLogStore {
   readonly #redis: RedisClient;
   readonly #keys: Keys;

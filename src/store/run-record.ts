@@ -9,7 +9,7 @@ import {
 } from '../core/run.ts';
 import type { RunJob, RunJobData } from './queue.ts';
 
-/** A worker notes with the run when an attempt starts, and how one ends that is not the last. */
+/** A worker records the start of each attempt, and the end of each but the last. */
 export type RunStep =
   | { attempt: number; worker: string; startedAt: number }
   | { attempt: number; endedAt: number; outcome?: RunOutcome; interruption?: string };
@@ -55,7 +55,7 @@ function outcomeOf(job: RunJob): RunOutcome | undefined {
   }
 }
 
-/** Every attempt at a run, from what its workers noted and from how the run stands. */
+/** Every attempt at a run, from its workers' records and its status. */
 export function toAttempts(run: Run, steps: readonly string[]): RunAttemptRecord[] {
   const attempts = new Map<number, RunAttemptRecord>();
   for (const text of steps) {
@@ -101,7 +101,7 @@ export function toRunAttempt(job: RunJob): RunAttempt {
   };
 }
 
-/** The trace of the request that a run was accepted with. */
+/** The trace of the request that started a run. */
 export function traceContextIn({ traceparent, tracestate }: RunJobData): TraceContext {
   return {
     ...(traceparent !== undefined && { traceparent }),
@@ -109,7 +109,7 @@ export function traceContextIn({ traceparent, tracestate }: RunJobData): TraceCo
   };
 }
 
-/** Whether no other attempt follows when the one that goes on fails. */
+/** Whether the current attempt is the last one. */
 export function isLastAttempt({ attemptsMade, opts }: RunJob): boolean {
   return attemptsMade + 1 >= (opts.attempts ?? 1);
 }

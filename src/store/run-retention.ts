@@ -4,7 +4,7 @@ import type { QueueOpener } from './queue.ts';
 import { acceptedAtOf } from './run-id.ts';
 import type { RunIndex } from './run-index.ts';
 
-/** It is some worker's turn this often, in milliseconds. */
+/** How often one of the workers sweeps, in milliseconds. */
 export const RETENTION_MS = 10_000;
 
 /** Automations are looked at, and runs removed, this many at a time. */
@@ -16,7 +16,7 @@ const MAX_BATCHES = 20;
 /** A younger run is never removed, in milliseconds: whoever asks for it again after a lost answer finds it. */
 const MIN_AGE_MS = 60_000;
 
-/** How long ended runs are kept: none of the two is exceeded for longer than a turn. */
+/** How long ended runs are kept; neither limit is exceeded for longer than a turn. */
 export interface RetentionLimits {
   /** Milliseconds since their end. */
   maxAgeMs: number;
@@ -24,7 +24,7 @@ export interface RetentionLimits {
   maxRuns: number;
 }
 
-/** Removes runs that need not be kept any longer, with their logs and with what leads to them. */
+/** Removes runs that are no longer kept, with their logs and index entries. */
 export class RunRetention {
   readonly #redis: RedisClient;
   readonly #keys: Keys;

@@ -18,7 +18,7 @@ import { type RunStep, toAttempts, toRun, traceContextIn } from './run-record.ts
 
 const RUN_ID = /^run_[0-9a-f-]{36}$/;
 
-/** Runs are read in batches of this size, as each comes with its payload. */
+/** Runs per batch of reads; each comes with its payload. */
 const READ_BATCH = 50;
 
 /** Field of a job's hash, besides BullMQ's own, with the time at which an operator wanted a running run to end. */
@@ -47,11 +47,11 @@ export interface RunFilter {
   limit: number;
 }
 
-/** The run that an earlier request with the same idempotency key has made. */
+/** The run of an earlier request with the same idempotency key. */
 export interface ReplayedRun {
   status: 'replayed';
   runId: string;
-  /** How it stands now. */
+  /** Its current status. */
   runStatus: RunStatus;
 }
 
@@ -104,7 +104,7 @@ export class RunQueue {
   /**
    * Accepts a run.
    *
-   * @returns what became of it; a run that an earlier request with the same idempotency key has made, as it is now
+   * @returns the verdict; for a known idempotency key, its run with the current status
    * @throws as {@link RunAcceptance.accept} does
    */
   async accept(
@@ -120,19 +120,19 @@ export class RunQueue {
     return { status: 'replayed', runId, runStatus: known?.status ?? ended ?? 'failed' };
   }
 
-  /** How many runs wait to be executed, those between two attempts included. */
+  /** How many runs wait, including those between two attempts. */
   async countQueued(): Promise<number> {
     const queue = await this.#queue.open();
     return queue.getJobCountByTypes('waiting', 'prioritized', 'delayed');
   }
 
-  /** Whether somebody has told BullMQ that no worker is to take runs, which orc itself never does. */
+  /** Whether the queue is paused, which orc itself never does. */
   async isPaused(): Promise<boolean> {
     const queue = await this.#queue.open();
     return queue.isPaused();
   }
 
-  /** Which of these runs, of which each is executing or was a moment ago, no worker holds any more. */
+  /** Which of these executing runs no worker holds any more. */
   async withoutLock(runIds: readonly string[]): Promise<string[]> {
     const queue = await this.#queue.open();
     const locks = await Promise.all(runIds.map((runId) => this.#redis.exists(`${queue.toKey(runId)}:lock`)));
@@ -236,7 +236,7 @@ export class RunQueue {
     return result as 'cancelled' | 'requested' | 'ended' | 'not_found';
   }
 
-  /** Which of these runs an operator wants to end. */
+  /** Which of these runs an operator has cancelled. */
   async cancelRequests(runIds: readonly string[]): Promise<string[]> {
     const queue = await this.#queue.open();
     const requests = await Promise.all(
@@ -265,7 +265,7 @@ export class RunQueue {
     return this.#acceptance.accept(automation, run, limits);
   }
 
-  /** Notes a step of an attempt, in the order in which they are noted. */
+  /** Records a step of an attempt. */
   async note(job: RunJob, step: RunStep): Promise<void> {
     await job.log(JSON.stringify(step));
   }

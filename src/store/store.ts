@@ -33,7 +33,7 @@ export interface Store {
 
 /**
  * @param prefix REDIS_PREFIX
- * @param onError is told of failures that no caller awaits
+ * @param onError is called with failures that no caller awaits
  */
 export function createStore(redis: RedisClient, prefix: string, onError: (error: Error) => void): Store {
   const keys = createKeys(prefix);

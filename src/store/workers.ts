@@ -2,13 +2,13 @@ import type { RedisClient } from './connect.ts';
 import type { Keys } from './keys.ts';
 import type { RedisClock } from './redis-clock.ts';
 
-/** A worker gives a sign of life this often, in milliseconds. */
+/** How often a worker sends a heartbeat, in milliseconds. */
 export const HEARTBEAT_MS = 2000;
 
-/** A worker without a sign of life for this long, in seconds, counts as dead. */
+/** A worker without a heartbeat for this long, in seconds, counts as dead. */
 export const ALIVE_SECONDS = 7;
 
-/** Redis' own clock is used throughout, so that the machines' clocks need not agree. */
+/** Uses Redis' clock only: the machines' clocks need not agree. */
 const SCRIPTS = {
   /** Also forgets the slots of workers that are forgotten. */
   beat: `
@@ -34,14 +34,14 @@ const SCRIPTS = {
     return { #ids, slots }`,
 } as const;
 
-/** The workers alive, together. */
+/** The live workers. */
 export interface AliveWorkers {
   workersAlive: number;
-  /** How many runs they can execute at the same time; absent while one of them does not say. */
+  /** How many runs they can execute at the same time; absent if one of them does not report it. */
   slots?: number;
 }
 
-/** Which workers are alive, as they say themselves. */
+/** Tracks live workers by their heartbeats. */
 export class WorkerRegistry {
   readonly #redis: RedisClient;
   readonly #keys: Keys;
@@ -65,7 +65,7 @@ export class WorkerRegistry {
     await this.#redis.hdel(this.#keys.workerSlots, workerId);
   }
 
-  /** Counts the workers alive, and writes nothing. */
+  /** Counts the live workers without a write. */
   async alive(): Promise<AliveWorkers> {
     const { workers, workerSlots } = this.#keys;
     const counts = (await this.#redis.eval(SCRIPTS.alive, 2, workers, workerSlots)) as number[];
