@@ -90,8 +90,8 @@ const SCRIPTS = {
 } as const;
 
 /**
- * What the check of a key needs. Of an unknown slug it answers with the fields of an automation whose key nobody has, so
- * that the answer is as long, and as much work for whoever reads it, as that of a wrong key.
+ * The fields that the check of a key needs. For an unknown slug it returns those of an automation without a key: the reply
+ * has the same length, and takes the same work, as for a wrong key.
  */
 const CREDENTIALS = `
   local time = redis.call('TIME')
@@ -103,8 +103,8 @@ const CREDENTIALS = `
     false, false}`;
 
 /**
- * What {@link ExecutableAutomation} consists of, and with it, in one step, a note of the start of an attempt where BullMQ
- * keeps what is logged of a job. A note that Redis does not take keeps no run from being executed.
+ * Reads the fields of {@link ExecutableAutomation} and records the start of an attempt in BullMQ's log of the job. If Redis
+ * refuses the record, the run is executed all the same.
  */
 const BEGIN = `
   if redis.call('EXISTS', KEYS[2]) == 1 then redis.pcall('RPUSH', KEYS[3], ARGV[1]) end
@@ -301,8 +301,8 @@ export class AutomationStore {
   }
 
   /**
-   * What a key opened when Redis last confirmed it, from memory, so that a request may be tried with it; it decides
-   * nothing. It is as much work whether the slug is known or not.
+   * The automation that a key opened when Redis last confirmed it. A request may be tried with it; Redis decides. Takes the
+   * same work for known and unknown slugs.
    */
   recall(slug: string, apiKey: string): TriggeredAutomation | undefined {
     const known = this.#confirmed.get(slug);

@@ -76,7 +76,7 @@ export async function untilReady(redis: RedisClient, ms: number): Promise<void> 
   });
 }
 
-/** A connection that lasts for less, in milliseconds, is no end of an outage: a server that lets nobody stay is none. */
+/** An outage ends with a connection that lasts this long, in milliseconds. */
 const STEADY_MS = 500;
 
 /** Reports an outage once at its start and once at its end, not at every attempt to reconnect. */

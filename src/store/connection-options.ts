@@ -23,18 +23,18 @@ const SENTINEL_ANSWER_MS = 1000;
 const SENTINEL_RECONNECT_MS = 5000;
 
 /**
- * A cluster is asked this often who holds what, in milliseconds. Nothing else ends a wait for a master that went silent
- * and was replaced.
+ * How often the cluster's slots are refreshed, in milliseconds. Nothing else ends a wait for a silent master that was
+ * replaced.
  */
 const SLOTS_REFRESH_MS = 2000;
 
 /**
- * A command is sent again every 100 ms while its part of the cluster has no master: by a patient connection for an hour,
- * since BullMQ takes a run whose end cannot be noted for one that failed.
+ * A patient connection repeats a command every 100 ms for an hour while its part of the cluster has no master: BullMQ fails a
+ * run whose end it cannot record.
  */
 const PATIENT_REDIRECTIONS = 36_000;
 
-/** For so long may commands be sent again because a server turned out to be a replica, in milliseconds. */
+/** How long commands are repeated because the server is a replica, in milliseconds. */
 const PROMOTION_MS = 10_000;
 
 const reconnectDelay = (times: number) => Math.min(times * 50, RECONNECT_MAX_MS);
@@ -107,15 +107,14 @@ function login({ tls, username, password }: RedisAddress): Options {
 }
 
 /**
- * Connects anew when the server turns out to be a replica, which it becomes in a failover. A patient connection sends
- * its command again, for a while: what a worker says about a run that has ended must not get lost. It sends no
- * transactions, which would come apart by that.
+ * Reconnects when the server has become a replica in a failover. A patient connection repeats its command for a while: the
+ * result of a run must not get lost. It sends no transactions, which repeated commands would split.
  */
 function leaveReplica(profile: ConnectionProfile): (error: Error) => false | 1 | 2 {
   let firstAt = 0;
   let latestAt = 0;
   return ({ message }) => {
-    // Redis 6 puts other words before the code when a script met it.
+    // In a script, Redis 6 puts other words before the code.
     if (!message.includes('READONLY ')) return false;
     const now = Date.now();
     if (now - latestAt > PROMOTION_MS) firstAt = now;

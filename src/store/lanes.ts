@@ -31,9 +31,9 @@ export interface LaneOwner {
 }
 
 /**
- * Concurrency limits over all workers. A run of an automation with a limit waits in its automation's lane, in order of
- * acceptance and outside the queue that workers take from, until it gets one of the places; it keeps its place until it
- * has ended. Whatever a crash leaves half done between those steps is put right by {@link RunLanes.tidy}.
+ * Concurrency limits over all workers. A run of an automation with a limit waits in the automation's lane, in order of
+ * acceptance and outside the workers' queue, until it gets a place; it keeps the place until it has ended.
+ * {@link RunLanes.tidy} repairs what a crash leaves unfinished.
  */
 export class RunLanes {
   readonly #redis: RedisClient;

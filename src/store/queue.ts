@@ -9,15 +9,14 @@ export const QUEUE_NAME = 'runs';
 export const BACKOFF_TYPE = 'capped-exponential';
 
 /**
- * The format of what a job holds. It is raised when workers of the version before would execute such a run wrongly, and
- * not for a field that they may ignore: they leave runs of a higher format to newer workers, but still list and cancel
- * them, by the fields that all formats have.
+ * The format of a job's data. Raise it when workers of the earlier version would execute such a run wrongly, not for a field
+ * that they may ignore. They leave runs of a higher format to newer workers, but can list and cancel them.
  */
 export const JOB_FORMAT = 1;
 
-/** What a job holds. The payload is a string, so that BullMQ's own JSON gives it back exactly as it came. */
+/** A job's data. The payload is a string, which BullMQ's JSON preserves byte for byte. */
 export interface RunJobData extends TraceContext {
-  /** {@link JOB_FORMAT} of the version that accepted the run; jobs without one are older than formats, and of the first. */
+  /** {@link JOB_FORMAT} of the version that accepted the run; jobs without one have the first format. */
   format?: number;
   automationId: string;
   payload: string;

@@ -3,8 +3,8 @@ import type { RedisClient } from './connect.ts';
 import type { Keys } from './keys.ts';
 
 /**
- * Adds what was counted for each slug. What was counted for slugs that do not exist is added up in one place, so that it
- * makes no state of its own, and yet the same work: nobody can tell by the time it takes which slugs exist.
+ * Adds the counts of each slug. Counts of unknown slugs go to one shared key: they leave no state per slug but take the same
+ * work, so timing does not reveal which slugs exist.
  */
 const ADD = `
   local arg = 1

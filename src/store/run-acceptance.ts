@@ -170,19 +170,19 @@ export class RunAcceptance {
     this.#script ??= AcceptScript.define(this.#redis, queue, job);
     const script = await this.#script;
     return script.execute(job, request, keys).catch((error: Error) => {
-      // What Redis itself refuses, for want of memory for example, was not enqueued.
+      // A reply with an error, such as OOM, means that nothing was enqueued.
       throw error.name === 'ReplyError' ? new QueueUnavailableError(error.message, { cause: error }) : error;
     });
   }
 
-  /** What BullMQ makes of the options of a run, which are the same for many. */
+  /** BullMQ's form of a run's options, cached by the number of attempts. */
   #template(queue: BullQueue, attempts: number): JobJson {
     const known = this.#templates.get(attempts);
     if (known) return known;
     const options: JobsOptions = {
       attempts,
       ...(attempts > 1 && { backoff: { type: BACKOFF_TYPE } }),
-      // The reason of a failure is a RunOutcome; a stack trace of our own code would explain nothing.
+      // A failure's reason is a RunOutcome; a stack trace would add nothing.
       stackTraceLimit: 0,
     };
     const data = { automationId: '', payload: '', requestId: '' };
@@ -192,10 +192,10 @@ export class RunAcceptance {
   }
 }
 
-/** What a job holds of a run, as JSON text. @param idempotency SHA-256 of its idempotency key */
+/** A job's data as JSON text. @param idempotency SHA-256 of its idempotency key */
 function dataOf(automation: TriggeredAutomation, run: NewRun, idempotency: string | undefined): string {
   const { payload, requestId, traceparent, tracestate, caller, retryOf } = run;
-  // JSON leaves out what is undefined.
+  // JSON omits undefined fields.
   const data: { [Field in keyof Required<RunJobData>]: RunJobData[Field] | undefined } = {
     format: JOB_FORMAT,
     automationId: automation.id,
@@ -211,7 +211,7 @@ function dataOf(automation: TriggeredAutomation, run: NewRun, idempotency: strin
   return JSON.stringify(data);
 }
 
-/** As idempotency keys and payloads are stored: neither of them is. */
+/** The stored form of idempotency keys, and of payloads for comparison. */
 function sha256(text: string): string {
   return hash('sha256', text, 'base64url');
 }

@@ -6,18 +6,18 @@ import type { Keys } from './keys.ts';
 const FIRST_PAGE = 50;
 const LARGEST_PAGE = 1000;
 
-/** So many runs of the version before are adopted together, so that Redis does not keep others waiting. */
+/** Runs of the earlier version adopted per script, which blocks Redis only briefly. */
 const ADOPT_BATCH = 1000;
 
-/** After this long, in milliseconds, no other run can be accepted in the same millisecond. */
+/** After this long, in milliseconds, no other run can get the same timestamp. */
 const SAME_MS = 1000;
 
-/** A log of more entries is not copied at its run's end: beside them, the room that is kept for more is little. */
+/** Longer logs are not copied at the end of their run: the saving would be small. */
 const MAX_PACKED_ENTRIES = 20;
 
 /**
- * Moves a run to those that have ended; one that has been moved already, or is kept no longer, stays where it is. Redis
- * keeps 4 KB of room for a stream's next entries, but not in a copy of it, so that a copy takes the place of a short log.
+ * Moves a run from the open to the ended runs, unless it has been moved or removed already. Replaces a short log by a copy:
+ * Redis reserves 4 KB for a stream's next entries, but not in a copy.
  */
 const END = `
   local openRuns, endedRuns, allOpenRuns, allEndedRuns, lastSuccess, runLog, packedLog = unpack(KEYS)
@@ -31,7 +31,7 @@ const END = `
   end
   if succeededAt then redis.call('HSET', lastSuccess, slug, succeededAt) end`;
 
-/** The last members of sorted sets, all before the same one: read together, a run that moves is in one of them. */
+/** The last members before a given one of several sorted sets. Atomic, so a run that moves is in one of them. */
 const READ_PAGES = `
   local pages = {}
   for i, key in ipairs(KEYS) do
@@ -60,9 +60,8 @@ declare module 'ioredis' {
 export type IndexPart = 'open' | 'ended';
 
 /**
- * Which runs there are, of each automation and of all together, in order of acceptance, which is the order of their ids.
- * What runs are and how they stand is BullMQ's to say: after a crash a run may be listed as open that has ended, until
- * the index is tidied.
+ * The ids of the runs of each automation and of all automations, in order of acceptance. BullMQ holds the status of runs:
+ * after a crash, the index may list an ended run as open until it is tidied.
  */
 export class RunIndex {
   readonly #redis: RedisClient;
@@ -118,10 +117,10 @@ export class RunIndex {
   }
 
   /**
-   * The ids of runs in pages, the newest run first.
+   * Pages of run ids, the newest first.
    *
-   * @param slug of the only automation whose runs are wanted
-   * @param wanted how many runs are wanted, as far as is known: what is read at first
+   * @param slug limits the runs to one automation
+   * @param wanted expected number of runs, the size of the first page
    */
   async *newestFirst(
     slug: string | undefined,
@@ -134,7 +133,7 @@ export class RunIndex {
     let count = Math.min(wanted, FIRST_PAGE);
     for (let before = '+'; before !== ''; count = Math.min(count * 2, LARGEST_PAGE)) {
       const pages = (await this.#redis.eval(READ_PAGES, keys.length, ...keys, before, count)) as string[][];
-      // A full page may go on, so that only what is not older than its end is known of all of them.
+      // A set with a full page may have more: only ids up to the end of every full page are complete.
       const ends = pages.flatMap((page) => (page.length === count ? page.slice(-1) : []));
       const end = ends.sort().at(-1) ?? '';
       const ids = [...new Set(pages.flat())].filter((id) => id >= end);
@@ -144,8 +143,8 @@ export class RunIndex {
   }
 
   /**
-   * Lists runs that processes of the version before have accepted, which know the index of each automation and not that
-   * of all. They note the automations; where none is noted, there is nothing to do.
+   * Adds runs that processes of the earlier version have accepted to the index of all automations, which they do not know.
+   * They record the automations of such runs.
    */
   async adopt(): Promise<void> {
     const { latestRuns, openRuns, endedRuns } = this.#keys;
@@ -153,10 +152,10 @@ export class RunIndex {
     const noted = await this.#redis.zrange(latestRuns, 0, '-1', 'WITHSCORES');
     for (let index = 0; index < noted.length; index += 2) {
       const [slug = '', acceptedAt = ''] = noted.slice(index, index + 2);
-      // In this order: a run that ends meanwhile is moved to where it is still to be found.
+      // In this order, a run that ends in the meantime is found in the second set.
       await this.#adoptAll(openRuns(slug), openRuns());
       await this.#adoptAll(endedRuns(slug), endedRuns());
-      // One that is noted again meanwhile, or in the same millisecond, is adopted again the next time.
+      // An automation that was recorded again in the meantime is adopted again next time.
       if (Number(acceptedAt) < startedAt - SAME_MS) {
         await this.#redis.eval(ADOPTED, 1, latestRuns, slug, acceptedAt);
       }

@@ -20,13 +20,13 @@ export type RunLogPosition = string;
 
 const READ_BATCH = 200;
 
-/** So many are appended together, so that Redis does not keep others waiting. */
+/** Entries appended per script, which blocks Redis only briefly. */
 const APPEND_BATCH = 500;
 
 /**
- * Appends entries, five arguments each, and removes others. ARGV: seconds the log is kept, how many are removed, which.
- * Over a connection that was lost before the answer came, ioredis sends it again: what was appended then is there. What
- * is later belongs to an attempt of the same number, after a backup was restored.
+ * Appends entries, five arguments each, and removes others. ARGV: seconds to keep the log, number of entries to remove, their
+ * ids. ioredis repeats the script after a lost connection: stored entries are not added
+ * again. Entries with a later time are of another attempt with the same number, made after a backup was restored.
  */
 const APPEND = `
   local first = 3 + ARGV[2]
@@ -64,10 +64,10 @@ export class RunLogStore {
   }
 
   /**
-   * Appends entries, of which none comes before what is stored of its attempt, and removes others. All is sent at once;
-   * the log ends `ttlSeconds` after its last entry.
+   * Appends entries, none earlier than the stored ones of its attempt, and removes others. The log expires `ttlSeconds` after
+   * its last entry.
    *
-   * @returns the positions of the new entries, as far as they are known
+   * @returns the known positions of the new entries
    */
   async append(
     runId: string,

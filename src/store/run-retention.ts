@@ -13,7 +13,7 @@ const BATCH = 500;
 /** Of one automation, this many batches of runs are removed at most before the others have their turn. */
 const MAX_BATCHES = 20;
 
-/** A younger run is never removed, in milliseconds: whoever asks for it again after a lost answer finds it. */
+/** Minimum age of a removed run, in milliseconds: a request repeated after a lost answer must find its run. */
 const MIN_AGE_MS = 60_000;
 
 /** How long ended runs are kept; neither limit is exceeded for longer than a turn. */
@@ -66,7 +66,7 @@ export class RunRetention {
       for (const counted of await Promise.all(batch.map((slug) => this.#count(slug, maxRuns)))) {
         const { slug, ended, oldest, oldestOpen, hasRuns, keepRuns, isFormer } = counted;
         await this.#tidy(slug, oldestOpen);
-        // A run ends after it was accepted, so that a younger one cannot be too old.
+        // A run ends after its acceptance: one accepted later than this cannot be too old.
         if (ended > keepRuns || (oldest !== undefined && acceptedAtOf(oldest).getTime() < endedBefore)) {
           const done = await this.#remove(slug, keepRuns, endedBefore);
           removed += done.removed;
@@ -97,7 +97,7 @@ export class RunRetention {
     };
   }
 
-  /** Makes up for what a crash prevented: runs among the oldest open ones that have ended, or are gone, are moved. */
+  /** Repairs the index after a crash: moves open runs that have ended or are gone. */
   async #tidy(slug: string, runIds: string[]): Promise<void> {
     const ends = await this.#ends(runIds);
     for (const [index, runId] of runIds.entries()) {
@@ -105,7 +105,7 @@ export class RunRetention {
     }
   }
 
-  /** Takes the oldest runs out of the index of all that are gone: the version before removes runs, and knows no such index. */
+  /** Drops missing runs from the index of all automations, which the earlier version does not update. */
   async #dropMissing(): Promise<void> {
     for (const key of [this.#keys.openRuns(), this.#keys.endedRuns()]) {
       const runIds = await this.#redis.zrange(key, 0, `${BATCH - 1}`);
@@ -141,7 +141,7 @@ export class RunRetention {
     return { removed, hasMore: true };
   }
 
-  /** The oldest ended runs, and how many of all are too many: asked anew each time, as another worker may sweep, too. */
+  /** The oldest ended runs and the number of surplus ones; read each time, because another worker may sweep too. */
   async #oldest(slug: string, keepRuns: number): Promise<{ runIds: string[]; surplus: number }> {
     const key = this.#keys.endedRuns(slug);
     const [runIds, count] =
@@ -154,7 +154,7 @@ export class RunRetention {
     return { runIds: runIds[1] as string[], surplus: Number(count[1]) - keepRuns };
   }
 
-  /** When each of these runs ended, in milliseconds since the epoch: 0 for one that is gone, undefined for one that goes on. */
+  /** When each run ended, in milliseconds since the epoch: 0 if it is gone, undefined if it has not ended. */
   async #ends(runIds: readonly string[]): Promise<(number | undefined)[]> {
     const queue = await this.#queue.open();
     const fields = await Promise.all(

@@ -21,12 +21,12 @@ const RUN_ID = /^run_[0-9a-f-]{36}$/;
 /** Runs per batch of reads; each comes with its payload. */
 const READ_BATCH = 50;
 
-/** Field of a job's hash, besides BullMQ's own, with the time at which an operator wanted a running run to end. */
+/** orc's own field of a job's hash: when an operator cancelled the executing run. */
 const CANCEL_FIELD = 'cancelRequestedAt';
 
 /**
- * Ends a run that no worker holds, which BullMQ itself cannot; of one that a worker holds, it notes that it is to end.
- * Both at once, so that a run which is answered `cancelled` never starts.
+ * Ends a run that no worker holds, which BullMQ cannot do, or records the cancellation for the worker that holds it. Atomic:
+ * a run that is answered `cancelled` never starts.
  */
 const CANCEL = `
   local ended = redis.call('HMGET', KEYS[1], 'name', 'finishedOn')
@@ -218,8 +218,7 @@ export class RunQueue {
   }
 
   /**
-   * Ends a run that has not started or is between two attempts, for good; asks the worker of one that is executing to
-   * end it, which takes the command's grace period at the most.
+   * Cancels a run. A waiting run ends at once; the worker of an executing run ends it within the command's grace period.
    */
   async cancel(runId: string): Promise<'cancelled' | 'requested' | 'ended' | 'not_found'> {
     const found = await this.#find(runId);
@@ -270,7 +269,7 @@ export class RunQueue {
     await job.log(JSON.stringify(step));
   }
 
-  /** Brings what depends on a run up to date with its having ended. What a crash prevents here is made up for later. */
+  /** Updates the index and the lane of an ended run. The sweep repairs what a crash prevents. */
   async finish(job: RunJob, { succeeded }: { succeeded: boolean }): Promise<void> {
     const { id: runId = '', name: slug, data } = job;
     const { automationId, inLane } = data;
@@ -284,7 +283,7 @@ export class RunQueue {
     // Any other id could name one of BullMQ's own keys, such as the queue's `meta`.
     if (!RUN_ID.test(runId)) return undefined;
     const queue = await this.#queue.open();
-    // Asked before the job is read: a run that ends in between is then seen with how it ended.
+    // Read before the job: a run that ends in between is then seen with its outcome.
     const position = await this.#redis.lpos(queue.toKey('active'), runId);
     const job = await queue.getJob(runId);
     return job && { job, run: toRun(job, position !== null) };
@@ -309,6 +308,6 @@ export class RunQueue {
 
 function partsFor(status: RunStatus | undefined): IndexPart[] {
   if (status === undefined) return ['open', 'ended'];
-  // A run that has ended a moment ago may still be listed as open.
+  // The index may still list a run as open that has just ended.
   return isTerminal(status) ? ['open', 'ended'] : ['open'];
 }

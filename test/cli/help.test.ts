@@ -43,7 +43,7 @@ const HELP: Record<string, string[]> = {
 };
 
 test.each(Object.entries(HELP))(
-  'orc %s explains itself with --help, in any environment',
+  'orc %s --help works in any environment',
   async (command, mentioned) => {
     const args = command.split(' ').filter((word) => word !== '');
     const { code, stdout, stderr } = await runOrc([...args, '--help'], { env: { PORT: 'wrong' } });
