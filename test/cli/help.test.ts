@@ -42,25 +42,22 @@ const HELP: Record<string, string[]> = {
   completion: ['<shell>', 'bash', 'zsh', 'fish'],
 };
 
-test.each(Object.entries(HELP))(
-  'orc %s --help works in any environment',
-  async (command, mentioned) => {
-    const args = command.split(' ').filter((word) => word !== '');
-    const { code, stdout, stderr } = await runOrc([...args, '--help'], { env: { PORT: 'wrong' } });
-    expect([code, stderr]).toEqual([0, '']);
-    const words = stdout.replace(/\s+/g, ' ');
-    for (const text of [`Usage: ${['orc', ...args].join(' ')}`, ...mentioned]) expect(words).toContain(text);
-    expect(stdout).not.toContain('\u001b');
-    if (command === 'automations' || command === 'runs') return;
-    expect(stdout).toMatch(/^Exit codes: .*\b0 [\s\S]*\b1 [\s\S]*\b2 /m);
-    const examples = stdout.match(/^ {2}\$ .*\borc .*$/gm) ?? [];
-    expect(examples.length).toBeGreaterThan(0);
-    // What an example shows is what this command has.
-    for (const option of examples.join(' ').match(/ --[a-z-]+(?= |$)/g) ?? []) {
-      if (command !== 'automations create' || option !== ' --format') expect(stdout).toContain(`${option} `);
-    }
-  },
-);
+test.each(Object.entries(HELP))('orc %s --help works in any environment', async (command, mentioned) => {
+  const args = command.split(' ').filter((word) => word !== '');
+  const { code, stdout, stderr } = await runOrc([...args, '--help'], { env: { PORT: 'wrong' } });
+  expect([code, stderr]).toEqual([0, '']);
+  const words = stdout.replace(/\s+/g, ' ');
+  for (const text of [`Usage: ${['orc', ...args].join(' ')}`, ...mentioned]) expect(words).toContain(text);
+  expect(stdout).not.toContain('\u001b');
+  if (command === 'automations' || command === 'runs') return;
+  expect(stdout).toMatch(/^Exit codes: .*\b0 [\s\S]*\b1 [\s\S]*\b2 /m);
+  const examples = stdout.match(/^ {2}\$ .*\borc .*$/gm) ?? [];
+  expect(examples.length).toBeGreaterThan(0);
+  // What an example shows is what this command has.
+  for (const option of examples.join(' ').match(/ --[a-z-]+(?= |$)/g) ?? []) {
+    if (command !== 'automations create' || option !== ' --format') expect(stdout).toContain(`${option} `);
+  }
+});
 
 test.each([
   [[], 'Usage: orc'],
