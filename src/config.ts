@@ -28,7 +28,7 @@ export const ConfigSchema = Type.Object({
   }),
   PORT: Type.Integer({ default: 3000, minimum: 0, maximum: 65_535, description: 'Port the API listens on' }),
   PUBLIC_URL: origin(
-    'Origin under which callers reach the API, for links and documents. Default: taken from the request',
+    'Origin of the API for callers, used in links and documents. Default: taken from the request',
   ),
   FRONTEND_URL: origin('Origin of the web client, shown in the health report'),
   REDIS_URL: Type.Optional(
@@ -122,7 +122,7 @@ export const ConfigSchema = Type.Object({
   OPS_QUEUES: oneOf(['off', 'read', 'write'], {
     default: 'off',
     description:
-      '`off`, `read` or `write`: the queue with its payloads in a browser, at `/queues` of the private listener',
+      '`off`, `read` or `write`: the queue and its payloads in a browser, at `/queues` of the private listener',
   }),
   OPS_TOKEN: Type.Optional(
     Type.String({
@@ -237,7 +237,7 @@ const isNumber = (type: unknown) => type === 'integer' || type === 'number';
 
 /** What a value has to be, where words can say it, and not only the description of its variable. */
 function expectationOf({ type, minimum, exclusiveMinimum, maximum }: TSchema): string {
-  if (!isNumber(type)) return 'is not usable';
+  if (!isNumber(type)) return 'is invalid';
   const least = exclusiveMinimum === undefined ? `of at least ${minimum}` : `above ${exclusiveMinimum}`;
   const most = maximum === undefined ? '' : ` and at most ${maximum}`;
   return `must be ${type === 'integer' ? 'an integer' : 'a number'} ${least}${most}`;
