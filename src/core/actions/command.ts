@@ -60,11 +60,11 @@ export const command: ActionType<CommandAction, typeof fields> = {
       return typeof value === 'string' ? { field, problem: wrongName(value) } : undefined;
     }
     if (typeof value === 'string' && value.includes('\0')) {
-      return { field: place, problem: 'holds a NUL character, which no program can be given' };
+      return { field: place, problem: 'contains a NUL character, which no program can receive' };
     }
     if (place === field) return undefined;
     return isVariableName(name)
-      ? { field: place, problem: 'is text: write its value in quotes' }
+      ? { field: place, problem: 'must be text: put the value in quotes' }
       : { field, problem: wrongName(name) };
   },
   // TypeBox stops at the first name that is wrong.
@@ -106,8 +106,8 @@ function isVariableName(name = ''): boolean {
 
 function wrongName(name = ''): string {
   return name.startsWith('ORC_')
-    ? `holds '${name}', but names that begin with ORC_ are set by orc itself`
-    : `holds '${name}', which is not a variable's name`;
+    ? `holds '${name}', but names that begin with ORC_ are reserved for orc`
+    : `holds '${name}', which is not a variable name`;
 }
 
 function quoted(word: string): string {
