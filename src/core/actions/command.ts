@@ -106,8 +106,8 @@ function isVariableName(name = ''): boolean {
 
 function wrongName(name = ''): string {
   return name.startsWith('ORC_')
-    ? `holds '${name}', but names that begin with ORC_ are reserved for orc`
-    : `holds '${name}', which is not a variable name`;
+    ? `contains '${name}', but names that begin with ORC_ are reserved for orc`
+    : `contains '${name}', which is not a variable name`;
 }
 
 function quoted(word: string): string {
