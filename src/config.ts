@@ -168,7 +168,7 @@ type Variables = Static<typeof ConfigSchema>;
 
 export type Config = Readonly<Omit<Variables, 'ORC_VERSION'> & { version: string }>;
 
-/** Decimal, as people write numbers into environments, and files with environments end their lines. */
+/** A decimal number; environment files may leave a line break at its end. */
 const DECIMAL = /^\s*-?(\d+\.?\d*|\.\d+)\s*$/;
 
 /** The environment is invalid. The message lists every problem and no value. */
@@ -197,8 +197,8 @@ export function readConfig(env: NodeJS.ProcessEnv = process.env): Config {
 }
 
 /**
- * The environment's values, numbers as numbers, and defaults; of the right types only if there is nothing wrong with it.
- * A variable that is set to nothing, as compose files and CI systems do, counts as not set.
+ * The environment's values with numbers and defaults; their types are right only if the environment is valid. A variable
+ * that compose files and CI systems set to an empty text counts as not set.
  */
 function valuesOf(env: NodeJS.ProcessEnv): Variables {
   const values: Record<string, unknown> = {};
@@ -235,7 +235,7 @@ function readSecretFiles(env: NodeJS.ProcessEnv, problems: Map<string, string>):
 
 const isNumber = (type: unknown) => type === 'integer' || type === 'number';
 
-/** What a value has to be, where words can say it, and not only the description of its variable. */
+/** What is wrong with a value. Numbers are told their range; for others, the description says what is expected. */
 function expectationOf({ type, minimum, exclusiveMinimum, maximum }: TSchema): string {
   if (!isNumber(type)) return 'is invalid';
   const least = exclusiveMinimum === undefined ? `of at least ${minimum}` : `above ${exclusiveMinimum}`;

@@ -121,9 +121,9 @@ test('the schema of a file and what is wrong with one name the fields of all typ
 `;
   expect(() => readAutomationFile(wrong, 'f.yaml')).toThrow(
     [
-      "f.yaml:2: a.sleep is a number of milliseconds, not 'soon'",
-      'f.yaml:3: b.sleep is there beside a command: keep one of them',
-      'f.yaml:4: c.dream is for naps; an automation with a command has none',
+      "f.yaml:2: a.sleep must be a number of milliseconds, not 'soon'",
+      'f.yaml:3: b.sleep cannot be combined with a command',
+      'f.yaml:4: c.dream is for naps only and cannot be combined with a command',
       'f.yaml:5: d needs a command or a url or a sleep',
     ].join('\n'),
   );

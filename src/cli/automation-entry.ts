@@ -20,7 +20,7 @@ export const WHAT_A_SLUG_IS = `Use lower-case letters, digits and single hyphens
 /** The JSON Schema of a file of automations, from the package's folder. */
 export const SCHEMA_FILE = 'openapi/automations.schema.json';
 
-/** A name that differs in more letters than this from every known one is not taken for a typo. */
+/** A name that differs in more letters than this from every known one is not a typo. */
 const MAX_TYPOS = 3;
 
 /** A value longer than this is not repeated in a message. */
@@ -34,31 +34,31 @@ const commonFields = Type.Object({
   enabled: Type.Boolean({ default: true, description: 'Whether it can be triggered' }),
   timeout: Type.String({
     pattern: '^\\d+(\\.\\d+)?(ms|s|m|h|d)$',
-    description: 'Longest time of one attempt, such as 10m, at most 7d. Default: RUN_TIMEOUT_MS',
+    description: 'Time limit of one attempt, such as 10m, at most 7d. Default: RUN_TIMEOUT_MS',
   }),
   attempts: Type.Integer({
     minimum: 1,
     maximum: MAX_ATTEMPTS,
     default: 1,
-    description: 'How often a failing run is executed at most',
+    description: 'Maximum number of attempts at a failing run',
   }),
   concurrency: Type.Integer({
     minimum: 1,
     maximum: MAX_CONCURRENCY,
-    description: 'How many runs may execute at the same time. Default: no limit',
+    description: 'Maximum number of runs that execute at the same time. Default: no limit',
   }),
   rate: Type.String({
     pattern: '^[1-9]\\d{0,8}/(s|m|h|d)$',
-    description: 'How many runs are accepted, such as 60/m. Default: no limit',
+    description: 'Maximum rate of accepted runs, such as 60/m. Default: no limit',
   }),
   keepRuns: Type.Integer({
     minimum: 1,
     maximum: MAX_KEPT_RUNS,
-    description: 'How many ended runs are kept. Default: RUN_RETENTION_COUNT',
+    description: 'Number of ended runs to keep. Default: RUN_RETENTION_COUNT',
   }),
   onWorkerLoss: Type.Union(
     ON_WORKER_LOSS.map((choice) => Type.Literal(choice)),
-    { default: 'rerun', description: 'What to do with a run whose worker dies while executing it' },
+    { default: 'rerun', description: 'What to do with a run whose worker dies' },
   ),
 });
 
@@ -72,7 +72,7 @@ export const AutomationEntrySchema = Type.Partial(
 );
 export type AutomationEntry = Partial<Static<typeof commonFields>> & Readonly<Record<string, unknown>>;
 
-/** What is expected of a field; continues "… is". */
+/** What a field must be. */
 const EXPECTED: Readonly<Record<string, string>> = {
   name: 'text',
   enabled: 'true or false',
@@ -93,7 +93,8 @@ export type EntryProblem = Omit<FieldProblem, 'field'> & { field: string | undef
 
 /** All problems of an entry, one for each place. Without any, it is an {@link AutomationEntry}. */
 export function problemsOfEntry(entry: unknown): EntryProblem[] {
-  if (!isMap(entry)) return [{ path: [], field: undefined, problem: `is a map with ${DECISIVE_FIELDS}` }];
+  if (!isMap(entry))
+    return [{ path: [], field: undefined, problem: `must be a map with ${DECISIVE_FIELDS}` }];
   const wanted = TYPES.filter((type) => Object.hasOwn(entry, decisiveField(type)));
   const found = new Map<string, EntryProblem>();
   for (const problem of [
@@ -123,7 +124,7 @@ function problemAt(pointer: string, value: unknown): EntryProblem {
   if (!Object.hasOwn(EXPECTED, field)) return { path, field, problem: unknownField(field) };
   const type = TYPES.find(({ fields }) => Object.hasOwn(fields, field));
   const explained = type?.explain?.(path, value);
-  return { path, ...(explained ?? { field, problem: `is ${EXPECTED[field]}${butIs(value, type)}` }) };
+  return { path, ...(explained ?? { field, problem: `must be ${EXPECTED[field]}${butIs(value, type)}` }) };
 }
 
 /** @param wanted the types that the entry is of: one, if nothing is wrong */
@@ -132,12 +133,14 @@ function contradictions(entry: AutomationEntry, wanted: readonly ActionType[]): 
   if (!type) return [{ path: [], field: undefined, problem: `needs ${DECISIVE_FIELDS}` }];
   const beside = wanted
     .slice(0, -1)
-    .map(({ nouns }) => problemOf(decisiveField(type), `is there beside ${nouns.one}: keep one of them`));
+    .map(({ nouns }) => problemOf(decisiveField(type), `cannot be combined with ${nouns.one}`));
   const foreign = TYPES.filter((other) => other !== type).flatMap(({ fields, nouns }) =>
     Object.keys(fields)
       .slice(1)
       .filter((name) => entry[name] !== undefined)
-      .map((name) => problemOf(name, `is for ${nouns.many}; an automation with ${type.nouns.one} has none`)),
+      .map((name) =>
+        problemOf(name, `is for ${nouns.many} only and cannot be combined with ${type.nouns.one}`),
+      ),
   );
   return [...beside, ...foreign];
 }
@@ -147,7 +150,7 @@ function problemsOfTimeout({ timeout }: { timeout?: unknown }): EntryProblem[] {
   if (!Value.Check(commonFields.properties.timeout, timeout)) return [];
   const ms = parseDuration(timeout);
   if (ms >= 1 && ms <= MAX_TIMEOUT_MS) return [];
-  return [problemOf('timeout', `is ${EXPECTED['timeout']}${butIs(timeout)}`)];
+  return [problemOf('timeout', `must be ${EXPECTED['timeout']}${butIs(timeout)}`)];
 }
 
 function problemOf(field: string, problem: string): EntryProblem {
@@ -187,7 +190,7 @@ export function definitionOf(slug: string, entry: AutomationEntry): AutomationDe
   };
 }
 
-/** The opposite of {@link definitionOf}, without what has its default. */
+/** The inverse of {@link definitionOf}, without fields that have their default. */
 export function entryOf(definition: AutomationDefinition): AutomationEntry {
   const { name, enabled, action, timeoutMs, attempts, concurrency, rate, keepRuns, onWorkerLoss } =
     definition;
@@ -204,7 +207,7 @@ export function entryOf(definition: AutomationDefinition): AutomationEntry {
   };
 }
 
-/** An automation as people and programs are shown it: without what may be a secret in a URL. */
+/** An automation for output: without possible secrets in URLs. */
 export function masked<T extends AutomationDefinition>(automation: T): T {
   const { action } = automation;
   return { ...automation, action: actionTypeOf(action).masked(action) };

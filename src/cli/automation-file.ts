@@ -115,14 +115,14 @@ interface FileProblem {
 }
 
 function problemsOfFile(content: unknown): FileProblem[] {
-  if (!isMap(content)) return [{ path: [], message: 'the file begins with automations:' }];
+  if (!isMap(content)) return [{ path: [], message: 'the file must begin with automations:' }];
   const { automations, ...others } = content;
   const unknown = Object.keys(others).map((field) => ({
     path: [field],
     message: `${field} is unknown; list the automations under automations:`,
   }));
   if (!isMap(automations)) {
-    const message = 'automations is a map of slugs to automations; {} is one without any';
+    const message = 'automations must be a map of slugs to automations; {} is an empty one';
     return [...unknown, { path: ['automations'], message }];
   }
   const problems = Object.entries(automations).flatMap(([slug, entry]) => [

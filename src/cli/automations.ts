@@ -43,20 +43,20 @@ export function automationsCommand(context: CommandContext): Command {
     .command('create')
     .description('create an automation and issue its key, which is shown only once')
     .argument('<slug>', 'its name in the URL: lower-case words joined by hyphens')
-    .argument('[command...]', 'after --: the program to run, and its arguments; no shell takes part')
+    .argument('[command...]', 'after --: the program to run and its arguments; no shell interprets them')
     .option('--name <text>', 'a name for people')
     .option('--disabled', 'create it disabled')
-    .option('--timeout <duration>', 'longest time of one attempt, such as 10m (default: RUN_TIMEOUT_MS)')
-    .option('--attempts <number>', 'how often a failing run is executed at most', numberOr, 1)
+    .option('--timeout <duration>', 'time limit of one attempt, such as 10m (default: RUN_TIMEOUT_MS)')
+    .option('--attempts <number>', 'maximum number of attempts at a failing run', numberOr, 1)
     .option(
       '--concurrency <number>',
-      'how many runs may execute at the same time (default: no limit)',
+      'maximum number of runs that execute at the same time (default: no limit)',
       numberOr,
     )
-    .option('--rate <rate>', 'how many runs are accepted, such as 60/m (default: no limit)')
-    .option('--keep-runs <number>', 'how many ended runs are kept (default: RUN_RETENTION_COUNT)', numberOr)
-    .option('--on-worker-loss <choice>', 'when a worker dies while executing a run: rerun or fail', 'rerun')
-    .option('-q, --quiet', 'print the key and nothing else')
+    .option('--rate <rate>', 'maximum rate of accepted runs, such as 60/m (default: no limit)')
+    .option('--keep-runs <number>', 'number of ended runs to keep (default: RUN_RETENTION_COUNT)', numberOr)
+    .option('--on-worker-loss <choice>', 'what to do with a run whose worker dies: rerun or fail', 'rerun')
+    .option('-q, --quiet', 'print only the key')
     .option('--json', 'print JSON')
     .addHelpText(
       'after',

@@ -396,7 +396,7 @@ test('everything that is wrong with a file is said at once, with file, line and 
       'f.yaml:17: none needs a command or a url',
       "f.yaml:18: none.rate must be a number per s, m, h or d, such as 5/s, 60/m or 1000/d, not '60'",
       'f.yaml:24: listed.env must be a map of variables to texts',
-      'f.yaml:21: forward.cwd is for commands only and cannot be combined with a url',
+      'f.yaml:21: forward.cwd is for commands only and cannot be combined with a URL',
     ].sort(),
   );
 });

@@ -121,14 +121,18 @@ test('a slug that exists is refused', async () => {
   await createAutomation(store, 'taken');
   const { code, stdout, stderr } = await orc('create', 'taken', '--', 'false');
   expect([code, stdout]).toEqual([1, '']);
-  expect(stderr).toContain('An automation taken exists already and was left as it is.');
+  expect(stderr).toContain('The automation taken already exists and was not changed.');
 });
 
 test.each([
   ['an upper-case slug', ['Report', '--', 'true'], "'Report' is not a slug. Use lower-case letters"],
   ['no slug', [], "missing required argument 'slug'"],
   ['neither a command nor a URL', ['x'], 'a command after --, such as'],
-  ['both a command and a URL', ['x', '--url', 'https://example.com', '--', 'true'], 'keep one of them'],
+  [
+    'both a command and a URL',
+    ['x', '--url', 'https://example.com', '--', 'true'],
+    'cannot be combined with a command',
+  ],
   [
     'a URL with a password',
     ['x', '--url', 'https://u:s3cret@example.com'],

@@ -50,10 +50,8 @@ test('docs/deploy.md says what the sources say', () => {
     Number(quoted(file, new RegExp(`${name} = ([\\d_]+);`))) / 1000;
   expect(deploy).toContain(`less than ${seconds('src/api/app.ts', 'KEEP_ALIVE_TIMEOUT_MS')} s`);
   expect(deploy).toContain(`answers 408 after ${seconds('src/api/app.ts', 'REQUEST_TIMEOUT_MS')} s`);
-  expect(deploy).toContain(
-    `puts it back, for ${seconds('src/worker/consumer.ts', 'NEWER_FORMAT_PAUSE_MS')} s`,
-  );
-  expect(deploy).toContain(`and ${seconds('src/cli/closing.ts', 'LAST_RESORT_MS')} s later`);
+  expect(deploy).toContain(`returns it for ${seconds('src/worker/consumer.ts', 'NEWER_FORMAT_PAUSE_MS')} s`);
+  expect(deploy).toContain(`${seconds('src/cli/closing.ts', 'LAST_RESORT_MS')} s later`);
   const logged = quoted('src/worker/consumer.ts', /Error\('(Runs wait for a worker of a newer version) /);
   expect(deploy).toContain(`\`${logged}\``);
   const variables = deploy.matchAll(/`([A-Z]+_[A-Z_]+)(=[^`]*)?`/g);

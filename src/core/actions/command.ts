@@ -17,19 +17,19 @@ export interface CommandAction {
 
 export type CommandEndReason = 'exit_code' | 'signal';
 
-/** Of the worker's environment, every command gets these; anything else it must be given by name. */
+/** Variables of the worker's environment that every command gets; others are passed by name. */
 export const INHERITED_VARIABLES = ['PATH', 'HOME', 'LANG', 'TZ'];
 
 /** Names that begin with ORC_ are orc's own. */
 const VARIABLE_NAME = '^(?!ORC_)[A-Za-z_][A-Za-z0-9_]*$';
 
-/** The system ends texts at a NUL character, so that no program can be given one. */
+/** The system ends texts at a NUL character, so no program can receive one. */
 const WITHOUT_NUL = '^[^\\u0000]*$';
 
 const fields = {
   command: Type.Array(Type.String({ pattern: WITHOUT_NUL }), {
     minItems: 1,
-    description: 'The program to run, and its arguments; no shell takes part',
+    description: 'The program to run and its arguments; no shell interprets them',
   }),
   cwd: Type.String({
     minLength: 1,
@@ -41,7 +41,7 @@ const fields = {
     description: 'Variables for the command, stored in Redis',
   }),
   passEnv: Type.Array(Type.String({ pattern: VARIABLE_NAME }), {
-    description: "Names of variables taken from the worker's environment, so that secrets stay out of Redis",
+    description: "Names of variables taken from the worker's environment; keeps secrets out of Redis",
   }),
 };
 
@@ -52,7 +52,7 @@ export const command: ActionType<CommandAction, typeof fields> = {
     command: 'a list of texts, the program first',
     cwd: 'the path of a directory',
     env: 'a map of variables to texts',
-    passEnv: "a list of variables' names",
+    passEnv: 'a list of variable names',
   },
   explain: ([field = '', name], value) => {
     const place = field === 'env' && name !== undefined ? `env.${name}` : field;

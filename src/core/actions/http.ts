@@ -26,7 +26,7 @@ export const http: ActionType<HttpAction, typeof fields> = {
   check: ({ url }) =>
     url === undefined || URL.canParse(String(url))
       ? []
-      : [{ path: ['url'], field: 'url', problem: `is ${EXPECTED}` }],
+      : [{ path: ['url'], field: 'url', problem: `must be ${EXPECTED}` }],
   quote: (url) => (url.includes('@') ? undefined : maskUrl(url)),
   fromEntry: ({ url = '' }) => ({ type: 'http', url }),
   toEntry: ({ url }) => ({ url }),
