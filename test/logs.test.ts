@@ -45,6 +45,8 @@ test('a request is one line and each transition of its run another, with the sam
       path: '/orc/api/automation-triggers/:slug',
       statusCode: 202,
       durationMs,
+      address: '127.0.0.1',
+      userAgent: 'node',
     },
   ]);
   const ending = { reason: 'exit_code', durationMs, message: expect.any(String) };

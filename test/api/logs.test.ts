@@ -95,6 +95,18 @@ describe('a request is one line in the log,', () => {
     expect(lines).toMatchObject([{ statusCode: 401, path: '/orc/api/automation-triggers/mistyped' }]);
   });
 
+  test('without the automation that a key opened until it was revoked', async () => {
+    const revoked = await createAutomation(store, 'logged-revoked');
+    const accepted = await logged(trigger('logged-revoked', revoked, '{}'));
+    expect(accepted.lines).toMatchObject([{ statusCode: 202, automation: 'logged-revoked' }]);
+    await store.automations.rotateKey('logged-revoked', 0);
+    for (const when of ['first', 'second']) {
+      const { lines } = await logged(trigger('logged-revoked', revoked, '{}'));
+      expect([when, lines]).toMatchObject([when, [{ statusCode: 401, error: 'invalid_api_key' }]]);
+      expect(lines[0]).not.toHaveProperty('automation');
+    }
+  });
+
   test('at level debug for a poll that succeeds, so that polls do not drown the rest', async () => {
     const { lines } = await logged({ url: '/orc/health' });
     expect(lines).toMatchObject([{ level: 'debug', statusCode: 200, path: '/orc/health' }]);

@@ -49,6 +49,8 @@ export const automationTriggersRoute: FastifyPluginAsyncTypebox<AutomationTrigge
       const verdict = await accepting.catch((cause) => {
         throw unacceptedError(cause);
       });
+      // The key was right a moment ago, and proves nothing any more.
+      if (verdict.status === 'rejected') request.automationSlug = undefined;
       const { runId, status, headers } = answerOf(verdict, automation);
       request.runId = runId;
       if (verdict.status === 'replayed') metrics?.requestReplayed();
