@@ -12,22 +12,18 @@ import { grow } from './parts/grow.ts';
 import { health } from './parts/health.ts';
 import { kinds } from './parts/kinds.ts';
 import { open } from './parts/open.ts';
-import { pages } from './parts/pages.ts';
-import { reject } from './parts/reject.ts';
 import { scale } from './parts/scale.ts';
 import { start } from './parts/start.ts';
 import { tableText } from './report.ts';
 
-const PARTS: readonly Part[] = [accept, kinds, open, health, pages, reject, deliver, grow, scale, start];
+const PARTS: readonly Part[] = [accept, kinds, open, health, deliver, grow, scale, start];
 
 const { values, positionals } = readArguments();
 const [rounds, seconds] = [Number(values.rounds), Number(values.seconds)];
-const connections = values.connections.split(',').map(Number);
-const payloads = values.payloads.split(',').map(Number);
 const rates = values.rates.split(',').map(Number);
 const chosen = PARTS.filter(({ name }) => positionals.length === 0 || positionals.includes(name));
 const isPositive = (value: number) => Number.isInteger(value) && value > 0;
-const isWrong = ![rounds, ...connections, ...payloads, ...rates].every(isPositive) || !(seconds > 0);
+const isWrong = ![rounds, ...rates].every(isPositive) || !(seconds > 0);
 if (values.help) explain(0);
 if (isWrong || positionals.some((name) => !PARTS.some((part) => part.name === name))) explain(2);
 
@@ -39,7 +35,7 @@ for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => 
 process.once('exit', () => rmSync(directory, { recursive: true, force: true }));
 
 const machine = await describeMachine(directory, redisServer);
-const settings = { rounds, seconds, million: values.million, connections, payloads, rates };
+const settings = { rounds, seconds, million: values.million, rates };
 for (const [name, value] of Object.entries({ ...machine, ...settings }))
   console.log(`${name.padEnd(12)} ${value}`);
 
@@ -63,8 +59,6 @@ async function play(part: Part): Promise<Table[]> {
     rounds,
     seconds,
     million: values.million,
-    connections,
-    payloads,
     rates,
     progress: (message) => report(`  ${message}`),
     defer: (undo) => void undos.push(undo),
@@ -83,8 +77,6 @@ function readArguments() {
         rounds: { type: 'string', default: '5' },
         seconds: { type: 'string', default: '5' },
         million: { type: 'boolean', default: false },
-        connections: { type: 'string', default: '1,32,256' },
-        payloads: { type: 'string', default: '100,10000,200000' },
         rates: { type: 'string', default: '250,500,1000,2000,4000,6000,8000,12000,16000' },
         json: { type: 'string' },
         help: { type: 'boolean', default: false },
@@ -99,9 +91,7 @@ function readArguments() {
 
 function explain(exitCode: number): never {
   console.error('usage: npm run bench -- [part…] [--rounds N] [--seconds N] [--json FILE]');
-  console.error(
-    '       of accept: [--connections N,…] [--payloads BYTES,…]; of open: [--rates N,…]; of grow: [--million]\n',
-  );
+  console.error('       of open: [--rates N,…]; of grow: [--million]\n');
   for (const { name, summary } of PARTS) console.error(`  ${name.padEnd(10)} ${summary}`);
   process.exit(exitCode);
 }

@@ -1,6 +1,6 @@
 import autocannon from 'autocannon';
 import { cpuSince, markCpu, percentiles } from './http-figures.ts';
-import type { HttpRequest, Load, Sample } from './http-load.ts';
+import type { Load, Sample } from './http-load.ts';
 
 /** autocannon looks this often, in milliseconds, whether its time is over. */
 const STOP_CHECK_MS = 100;
@@ -14,7 +14,6 @@ export async function closedLoop({ request, connections, seconds, watched }: Loa
   const statuses: Record<string, number> = {};
   let failures = 0;
   const { url, method, headers, body } = request;
-  let connection = 0;
   const mark = markCpu(watched);
   const started = performance.now();
   const options: autocannon.Options = {
@@ -27,12 +26,6 @@ export async function closedLoop({ request, connections, seconds, watched }: Loa
     // It is stopped below; this only keeps it from stopping by itself.
     duration: seconds + 60,
     sampleInt: STOP_CHECK_MS,
-    ...(request.addresses !== undefined && {
-      setupClient: (client) => {
-        client.setRequests(fromDifferentAddresses(request, connection, connections));
-        connection += 1;
-      },
-    }),
   };
   let running: autocannon.Instance | undefined;
   const ended = new Promise<void>((resolve, reject) => {
@@ -61,17 +54,4 @@ export async function closedLoop({ request, connections, seconds, watched }: Loa
     latency: percentiles(latencies),
     ...after,
   };
-}
-
-/** Each connection has addresses of its own, so that every address is used equally often. */
-function fromDifferentAddresses(
-  { method, headers, body, addresses = 1 }: HttpRequest,
-  connection: number,
-  connections: number,
-): autocannon.Request[] {
-  return Array.from({ length: Math.ceil(addresses / connections) }, (_, index) => ({
-    method,
-    headers: { ...headers, 'x-forwarded-for': `10.${connection}.${index >> 8}.${index & 255}` },
-    ...(body !== undefined && { body }),
-  }));
 }

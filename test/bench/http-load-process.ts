@@ -1,5 +1,4 @@
 import { closedLoop } from './http-closed-loop.ts';
-import { fetchLoop } from './http-fetch-loop.ts';
 import type { Load, Sample } from './http-load.ts';
 import { openModel } from './http-open-client.ts';
 
@@ -13,5 +12,5 @@ process.once('disconnect', () => process.exit());
 
 function sample({ rate, ...load }: Load): Promise<Sample> {
   if (rate !== undefined) return openModel({ ...load, rate });
-  return load.client === 'fetch' ? fetchLoop(load) : closedLoop(load);
+  return closedLoop(load);
 }

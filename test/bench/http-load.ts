@@ -7,8 +7,6 @@ export interface HttpRequest {
   method: 'GET' | 'POST';
   headers: Record<string, string>;
   body?: string;
-  /** Sends a different `X-Forwarded-For` with each request, of this many in turn. */
-  addresses?: number;
   /** Puts an id of its own into each request, wherever a header has `[<id>]`. */
   hasIds?: boolean;
 }
@@ -21,8 +19,6 @@ export interface Load {
   seconds: number;
   /** Requests a second of an open model; without it a closed loop: each connection sends when it was answered. */
   rate?: number;
-  /** Who asks in a closed loop: `autocannon`, which takes little time for it, unless it is `fetch`. */
-  client?: 'fetch';
   /** Processes whose CPU time is measured. */
   watched: number[];
 }

@@ -27,8 +27,6 @@ export interface Contestant {
   request: HttpRequest;
   /** Anything else that it answers ends the measurement, for a figure of errors says nothing. */
   status: number;
-  /** Except for this many answers of another status. */
-  tolerated?: { status: number; atMost: number };
   /** The Redis that it fills. */
   redis?: BenchRedis;
 }
@@ -40,7 +38,6 @@ export interface Turns {
   seconds: number;
   /** Of an open model. */
   rate?: number;
-  client?: 'fetch';
 }
 
 /** Lets the contestants take turns, A B A B, each from the same state. @returns their samples, in the order of the rounds */
@@ -88,13 +85,12 @@ async function warmUp(contestant: Contestant, { rate: _, ...turns }: Turns): Pro
 
 async function takeTurn(contestant: Contestant, turns: Turns): Promise<Sample> {
   const { server, request, redis } = contestant;
-  const { generator, connections, seconds, rate, client } = turns;
+  const { generator, connections, seconds, rate } = turns;
   await redis?.reset();
   const load: Load = {
     ...{ request, connections, seconds },
     watched: [server.pid, ...(redis ? [redis.pid] : [])],
     ...(rate !== undefined && { rate }),
-    ...(client && { client }),
   };
   const sample = await generator.run(load);
   checkAnswers(contestant, sample);
@@ -103,10 +99,8 @@ async function takeTurn(contestant: Contestant, turns: Turns): Promise<Sample> {
 }
 
 /** @throws when something else than what is measured was answered */
-function checkAnswers({ name, status, tolerated }: Contestant, { statuses, failures }: Sample): void {
-  const isExpected = ([each, count]: [string, number]) =>
-    Number(each) === status || (Number(each) === tolerated?.status && count <= tolerated.atMost);
-  if (failures === 0 && Object.entries(statuses).every(isExpected)) return;
+function checkAnswers({ name, status }: Contestant, { statuses, failures }: Sample): void {
+  if (failures === 0 && Object.keys(statuses).every((each) => Number(each) === status)) return;
   const counts = Object.entries(statuses).map(([each, count]) => `${count} × ${each}`);
   throw new Error(
     `${name} answered ${counts.join(', ')}, with ${failures} failures, where ${status} was expected`,

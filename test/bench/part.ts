@@ -11,9 +11,6 @@ export interface BenchContext {
   seconds: number;
   /** Whether to go up to a million of what parts have 100,000 of otherwise: minutes more, and some 10 GB of memory. */
   million: boolean;
-  /** What *accept* is restricted to: numbers of connections, and sizes of payloads in bytes. */
-  connections: readonly number[];
-  payloads: readonly number[];
   /** The arrival rates of *open*, in requests a second. */
   rates: readonly number[];
   /** One line for people about what goes on, on standard error. */

@@ -10,7 +10,7 @@ export const health: Part = {
     const { orc, generator } = await startInstallation(context);
     const url = `${orc.url}/orc/health`;
     const report = await (await fetch(url)).text();
-    const noOp = await startNoOp(context, { health: report });
+    const noOp = await startNoOp(context, report);
     const get = { method: 'GET', headers: {} } as const;
     const contestants: Contestant[] = [
       { name: 'no-op', server: noOp, status: 200, request: { ...get, url: `${noOp.url}/health` } },

@@ -1,14 +1,11 @@
-import { readFileSync } from 'node:fs';
 import { fastify } from 'fastify';
 import { requestLog } from './request-log.ts';
 
 /**
- * The limit of what Fastify can do: it parses the same body, answers the same bytes, logs by pino, and does nothing else. Answers to
- * GET requests are files of the directory that the environment names.
+ * The limit of what Fastify can do: it parses the same body, answers the same bytes, logs by pino, and does nothing else.
  */
-const { PORT, ANSWERS } = process.env;
-const answer = (file: string) => readFileSync(`${ANSWERS}/${file}`);
-const [health, html, markdown] = [answer('health'), answer('html'), answer('markdown')];
+const { PORT, HEALTH = '' } = process.env;
+const health = Buffer.from(HEALTH);
 
 const app = fastify(requestLog.options);
 requestLog.attach(app);
@@ -26,12 +23,6 @@ app.route({
 });
 app.get('/health', (_request, reply) => {
   reply.type('application/json').send(health);
-});
-app.get('/html', (_request, reply) => {
-  reply.type('text/html').send(html);
-});
-app.get('/markdown', (_request, reply) => {
-  reply.type('text/markdown').send(markdown);
 });
 await app.listen({ host: '127.0.0.1', port: Number(PORT) });
 process.send?.('ready');
