@@ -1,16 +1,18 @@
 import { createHash } from 'node:crypto';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 
-/** A text in UTF-8, encoded once, with the tag by which a client recognises it. */
+/**
+ * A text, with the tag by which a client recognises it. It is sent as text: of a Buffer, Node would send the headers before the
+ * `100 Continue` of a request that came behind another one.
+ */
 export interface Document {
-  body: Buffer;
+  text: string;
   etag: string;
 }
 
 /** The tag is a strong one: the same tag means the same bytes. */
 export function documentOf(text: string): Document {
-  const body = Buffer.from(text);
-  return { body, etag: `"${createHash('sha256').update(body).digest('base64url').slice(0, 22)}"` };
+  return { text, etag: `"${createHash('sha256').update(text).digest('base64url').slice(0, 22)}"` };
 }
 
 /**
@@ -21,12 +23,12 @@ export function sendDocument(
   request: FastifyRequest,
   reply: FastifyReply,
   type: string,
-  { body, etag }: Document,
+  { text, etag }: Document,
 ): FastifyReply {
   // Kept, but never used without asking: a document changes with every deployment.
   reply.header('etag', etag).header('cache-control', 'no-cache');
   if (isKnown(request.headers['if-none-match'], etag)) return reply.code(304).send();
-  return reply.type(`${type}; charset=utf-8`).send(body);
+  return reply.type(`${type}; charset=utf-8`).send(text);
 }
 
 /** Compared weakly, as a proxy that compresses makes weak tags out of strong ones. */

@@ -25,6 +25,9 @@ const COMPARED_SHARE = 0.1;
 const MAX_GROWTH = 0.1;
 const JUDGED_SECONDS = 600;
 
+/** The process of the target has so long to say something, and to end, in milliseconds. */
+const SERVER_TIMEOUT_MS = 20_000;
+
 const { values } = parseArgs({
   options: { seconds: { type: 'string', default: '60' }, seed: { type: 'string' } },
 });
@@ -56,7 +59,13 @@ try {
 } finally {
   if (server.connected) {
     server.send('close' satisfies ToServer);
+    const timer = setTimeout(() => {
+      console.error('the server did not close');
+      process.exitCode = 1;
+      server.kill('SIGKILL');
+    }, SERVER_TIMEOUT_MS);
     await once(server, 'exit');
+    clearTimeout(timer);
   }
   redis.disconnect();
   await running.stop();
@@ -137,9 +146,10 @@ async function askMemory(): Promise<Memory> {
   return answer.memory;
 }
 
-/** @throws when the server ends instead of saying something */
+/** @throws when the server ends, or the time is over, and it has said nothing */
 async function heard(): Promise<FromServer> {
-  for await (const [message] of on(server, 'message', { signal: ended.signal })) return message;
+  const signal = AbortSignal.any([ended.signal, AbortSignal.timeout(SERVER_TIMEOUT_MS)]);
+  for await (const [message] of on(server, 'message', { signal })) return message;
   throw new Error('the server has ended');
 }
 
