@@ -83,12 +83,7 @@ export class Fuzzer {
         await withDeadline(this.#exchange(exchange, wires), EXCHANGE_TIMEOUT_MS);
       } catch (error) {
         this.#found ??= { seed, shrinksUntil: performance.now() + SHRINK_MS };
-        // What follows on this connection could not be told from what was wrong.
-        const used = exchange.isDelimited ? wires.get(exchange.service) : undefined;
-        used?.wire.close();
-        if (used) wires.delete(exchange.service);
-        const before = used?.before ? `\nafter, on the same connection: ${printable(used.before)}` : '';
-        throw new Error(`${error instanceof Error ? error.message : error}${before}`, { cause: error });
+        throw explained(error, dropWire(exchange, wires));
       }
     });
     const { failed, counterexample, errorInstance, counterexamplePath } = await fc.check(property, {
@@ -163,6 +158,20 @@ export class Fuzzer {
     if (answer.body?.includes(UNCONFIRMED_MESSAGE)) this.tally.unconfirmed += 1;
     this.#judge.judge(answer, question);
   }
+}
+
+/** What follows on a connection could not be told from what was wrong. Returns what was sent over it before. */
+function dropWire({ isDelimited, service }: Exchange, wires: Map<Service, UsedWire>): Exchange | undefined {
+  const used = isDelimited ? wires.get(service) : undefined;
+  used?.wire.close();
+  if (used) wires.delete(service);
+  return used?.before;
+}
+
+function explained(error: unknown, before: Exchange | undefined): Error {
+  const message = error instanceof Error ? error.message : String(error);
+  const context = before ? `\nafter, on the same connection: ${printable(before)}` : '';
+  return new Error(`${message}${context}`, { cause: error });
 }
 
 /** The request line as it went out, where it still is one; its answer may be one to broken HTTP all the same. */
