@@ -8,9 +8,9 @@ import { readSite } from '../pages/site.ts';
 import type { Store } from '../store/store.ts';
 import { Connections } from './connections.ts';
 import type { HealthMonitor } from './health-monitor.ts';
-import { errorsPlugin, sendError, toApiError } from './plugins/errors.ts';
+import { errorsPlugin, refuse, toApiError } from './plugins/errors.ts';
 import { openapiPlugin } from './plugins/openapi.ts';
-import { callerOf, requestContextPlugin, requestIdOf } from './plugins/request-context.ts';
+import { beginRequest, requestContextPlugin, requestIdOf } from './plugins/request-context.ts';
 import type { RejectionTally } from './rejection-tally.ts';
 import { RequestLog } from './request-log.ts';
 import { type AcceptanceLimits, automationTriggersRoute } from './routes/automation-triggers.ts';
@@ -96,11 +96,11 @@ export function buildApp({
     clientErrorHandler: socketErrors.handle,
     // A target that cannot be decoded. Fastify runs no hooks for it.
     frameworkErrors: (error, request, reply) => {
-      request.receivedAt = performance.now();
-      request.caller = callerOf(request);
-      reply.header('x-request-id', request.id);
+      beginRequest(request, reply);
       log.watch(request, reply);
-      sendError(request, reply, toApiError(error));
+      const connection = connections.of(request.raw.socket);
+      if (connection && reply.hasHeader('connection')) connection.isEnding = true;
+      refuse(request, reply, toApiError(error));
     },
   };
   const app = fastify(options)

@@ -81,7 +81,19 @@ export class SocketErrors {
     const body = JSON.stringify(errorBody('expectation_failed'));
     this.#metrics?.requestRejected('expectation_failed');
     this.#log.refused('expectation_failed', 'request', response.req.socket);
-    response.writeHead(statusCode, headersOf(body)).end(body);
+    const { req } = response;
+    if (req.headers.upgrade === undefined) {
+      response.writeHead(statusCode, headersOf(body)).end(body);
+      return;
+    }
+    // What came in the same packet behind such a request is lost, as beginRequest says.
+    const connection = this.#connections.of(req.socket);
+    if (connection) connection.isEnding = true;
+    req
+      .resume()
+      .once('close', () =>
+        response.writeHead(statusCode, { ...headersOf(body), Connection: 'close' }).end(body),
+      );
   }
 }
 

@@ -507,6 +507,18 @@ describe('what follows a request in the same packet', () => {
     expect(await exchange(...refusedRequest(), lastPost())).toEqual({ statuses, end: 'closed', runs: 1 });
   });
 
+  test.each([
+    ['is accepted', TRIGGER, 202, 1],
+    ['has a target that cannot be decoded', triggerOf('%ff'), 400, 0],
+    ['expects something else', [...TRIGGER, 'Expect: miracles'], 417, 0],
+  ])(
+    'is neither run nor answered after one that asks for another protocol and %s',
+    async (_, lines, statusCode, runs) => {
+      const upgrade = headOf([...lines, ...H2C]);
+      expect(await exchange(upgrade, post())).toEqual({ statuses: [statusCode], end: 'closed', runs });
+    },
+  );
+
   test('is not run when it is of RTSP, however it is cut into packets', async () => {
     const request = rtspPost().toString();
     const before = await store.runs.countQueued();
@@ -691,6 +703,12 @@ describe('a client that stalls', () => {
   test.each([
     ['by its length', 'Content-Length: 3', '{}'],
     ['by its chunks', 'Transfer-Encoding: chunked', '2\r\n{}\r\n'],
+    // Node's parser does not say that the body of such a request is malformed.
+    [
+      'malformed behind an Upgrade',
+      [...H2C, 'Transfer-Encoding: chunked'].join('\r\n'),
+      '-2\r\n{}\r\n0\r\n\r\n',
+    ],
   ])('in its body, %s, is answered 408 and closed, and nothing is run', async (_, length, body) => {
     const slug = `stalled-${length.length}`;
     const apiKey = await createAutomation(hastyStore, slug);

@@ -12,8 +12,19 @@ declare module 'fastify' {
 
 export const JSON_TYPE = 'application/json; charset=utf-8';
 
+/** Answers a request with an error, as soon as that is safe. */
+export function refuse(request: FastifyRequest, reply: FastifyReply, error: ApiError): void {
+  const { raw } = request;
+  // What is left of the request is thrown away at once: Node would stop to read the connection for it.
+  if (!raw.complete) raw.resume();
+  // To close a connection over unread bytes is to reset it, and that can cost the client the answer (RFC 9112, section 9.6).
+  const isLast = !reply.raw.shouldKeepAlive || reply.getHeader('connection') === 'close';
+  if (isLast && !raw.complete) raw.once('close', () => sendError(request, reply, error));
+  else sendError(request, reply, error);
+}
+
 /** Answers with an error of the catalogue. */
-export function sendError(request: FastifyRequest, reply: FastifyReply, error: ApiError): FastifyReply {
+function sendError(request: FastifyRequest, reply: FastifyReply, error: ApiError): FastifyReply {
   const { id, message, retryAfterSeconds } = error;
   request.errorId = id;
   const { statusCode } = ERRORS[id];
@@ -44,13 +55,7 @@ export const errorsPlugin = fastifyPlugin(
     app.setErrorHandler((error, request, reply) => {
       const apiError = toApiError(error);
       if (apiError.id === 'internal_error') log.failed(request, error);
-      const { raw } = request;
-      // What is left of the request is thrown away at once: Node would stop to read the connection for it.
-      if (!raw.complete) raw.resume();
-      // To close a connection over unread bytes is to reset it, and that can cost the client the answer (RFC 9112, section 9.6).
-      const isLast = !reply.raw.shouldKeepAlive || reply.getHeader('connection') === 'close';
-      if (isLast && !raw.complete) raw.once('close', () => sendError(request, reply, apiError));
-      else sendError(request, reply, apiError);
+      refuse(request, reply, apiError);
     });
 
     const allowedMethods = collectMethods(app);

@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import type { FastifyInstance, FastifyRequest } from 'fastify';
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import fastifyPlugin from 'fastify-plugin';
 import { ApiError } from '../../core/errors.ts';
 import type { Caller } from '../../core/run.ts';
@@ -41,11 +41,21 @@ export function requestIdOf(request: { headers: Record<string, string | string[]
 const USER_AGENT_BYTES = 200;
 
 /** Who sends a request. Ask for it at once: a socket that is closed has no address. */
-export function callerOf({ ip, headers }: FastifyRequest): Caller {
+function callerOf({ ip, headers }: FastifyRequest): Caller {
   const userAgent = Buffer.from(headers['user-agent'] ?? '')
     .subarray(0, USER_AGENT_BYTES)
     .toString();
   return { address: ip, ...(userAgent !== '' && { userAgent: loggable(userAgent) }) };
+}
+
+/** What begins every request. Call it for one whose target cannot be decoded, too: Fastify runs no hooks for that. */
+export function beginRequest(request: FastifyRequest, reply: FastifyReply): void {
+  request.receivedAt = performance.now();
+  request.caller = callerOf(request);
+  reply.header('x-request-id', request.id);
+  // Another protocol is refused by answering in this one (RFC 9110, section 7.8). Node's parser loses what came in the same
+  // packet behind such a request, so that no later answer on this connection may be taken for the one to that.
+  if (request.headers.upgrade !== undefined || !isDelimited(request)) reply.header('connection', 'close');
 }
 
 /** Gives every request its id and its caller, refuses what Node lets pass of HTTP, and gives every answer its line in the log. */
@@ -58,9 +68,7 @@ export const requestContextPlugin = fastifyPlugin(
     app.decorateRequest('isLogged', false);
 
     app.addHook('onRequest', (request, reply, done) => {
-      request.receivedAt = performance.now();
-      request.caller = callerOf(request);
-      reply.header('x-request-id', request.id);
+      beginRequest(request, reply);
       // None for Fastify's `inject`.
       const connection = connections.of(request.raw.socket);
       if (connection && !isDelimited(request)) {
@@ -76,9 +84,6 @@ export const requestContextPlugin = fastifyPlugin(
         reply.header('connection', 'close');
         throw new ApiError('bad_request');
       }
-      // Another protocol is refused by answering in this one (RFC 9110, section 7.8). Node's parser loses what came in the same
-      // packet behind such a request, so that no later answer on this connection may be taken for the one to that.
-      if (request.headers.upgrade !== undefined) reply.header('connection', 'close');
       // During shutdown, Fastify makes each answer the last one of its connection.
       if (connection && reply.getHeader('connection') !== undefined) connection.isEnding = true;
       checkHttp(request);
