@@ -110,19 +110,7 @@ export class Fuzzer {
       return;
     }
     if (ending) return this.#finish(exchange);
-    if (!isDelimited) {
-      const broken = new Wire(port);
-      const received = await broken.provoke(bytes);
-      const answers = [...split(received, bytes.includes('HEAD '))];
-      // A busy machine may have accepted one of them without its answer having come yet.
-      if (broken.hasGivenUp) this.tally.unconfirmed += requests.length;
-      answers.forEach((answer, index) => {
-        // Only the first answer is to something known: a request may be cut in two.
-        this.#take(answer, index === 0 ? questionOf(exchange, bytes) : { service });
-      });
-      if (answers.length === 0) throw new Error(`${broken.wasReset ? 'reset' : 'closed'} without an answer`);
-      return;
-    }
+    if (!isDelimited) return this.#provoke(exchange);
     let used = wires.get(service);
     if (!used?.wire.isUsable) {
       used?.wire.close();
@@ -138,6 +126,23 @@ export class Fuzzer {
       this.#take(answer, { service, ...(request && { request }) });
     });
     used.before = exchange;
+  }
+
+  /** Whatever HTTP leaves open, there is an answer, and no reset before it. */
+  async #provoke(exchange: Exchange, isPatient = false): Promise<void> {
+    const { service, bytes, requests } = exchange;
+    const wire = new Wire(this.#target.ports[service]);
+    const answers = [...split(await wire.provoke(bytes, isPatient), bytes.includes('HEAD '))];
+    // A busy machine may have accepted one of them without its answer having come yet.
+    if (wire.hasGivenUp || wire.wasReset) this.tally.unconfirmed += requests.length;
+    answers.forEach((answer, index) => {
+      // Only the first answer is to something known: a request may be cut in two.
+      this.#take(answer, index === 0 ? questionOf(exchange, bytes) : { service });
+    });
+    if (wire.wasReset && answers.length === 0 && !isPatient) return this.#provoke(exchange, true);
+    if (answers.length === 0) throw new Error(`${wire.wasReset ? 'reset' : 'closed'} without an answer`);
+    // Only filler behind the last whole request of a connection is left unread. What is no request has no id.
+    if (isPatient && !answers.at(-1)?.headers.has('x-request-id')) throw new Error('reset without an answer');
   }
 
   /** Whatever was sent to its end is answered, although its client has closed its side. */

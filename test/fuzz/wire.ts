@@ -8,6 +8,9 @@ const ANSWER_TIMEOUT_MS = 10_000;
 /** When nothing came back for this long, in milliseconds, the server waits for more bytes, and gets them. */
 const QUIET_MS = 100;
 
+/** Who is patient waits so long before that, in milliseconds: a busy machine takes its time. */
+const PATIENCE_MS = 3000;
+
 /** No HTTP in any place where a request could go on: it ends headers and chunks with an error, and fills bodies. */
 const FILLER = Buffer.alloc(20_000, 'x');
 
@@ -84,9 +87,14 @@ export class Wire {
     return answers;
   }
 
-  /** Sends bytes, and filler until the server has closed the connection. Returns all that it said. */
-  async provoke(bytes: Buffer): Promise<Buffer> {
-    this.#socket.write(Buffer.concat([bytes, FILLER]));
+  /**
+   * Sends bytes, and filler until the server has closed the connection. Returns all that it said.
+   *
+   * @param isPatient whether filler is sent only when the server has said nothing to the bytes alone
+   */
+  async provoke(bytes: Buffer, isPatient = false): Promise<Buffer> {
+    this.#socket.write(isPatient ? bytes : Buffer.concat([bytes, FILLER]));
+    if (isPatient) await this.#somethingWithin(PATIENCE_MS);
     let sent = 0;
     for (let quiet = 0; !this.#hasEnded && quiet < ANSWER_TIMEOUT_MS / QUIET_MS; ) {
       if (await this.#somethingWithin(QUIET_MS)) continue;
