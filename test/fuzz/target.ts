@@ -85,7 +85,7 @@ async function createAutomations(store: Store): Promise<TargetAutomation[]> {
     plain: {},
     'a-2nd-one': { attempts: 3 },
     disabled: { enabled: false },
-    limited: { rate: { limit: 20, windowMs: 1000 } },
+    limited: { rate: { limit: 20, windowMs: 5000 } },
     'in-lane': { concurrency: 1 },
   };
   const automations: TargetAutomation[] = [];
