@@ -1,7 +1,7 @@
 import { AutomationStore } from './automations.ts';
 import type { RedisClient } from './connect.ts';
 import { IdempotencyStore } from './idempotency.ts';
-import { createKeys, type Keys } from './keys.ts';
+import { createKeys } from './keys.ts';
 import { RunLanes } from './lanes.ts';
 import { QueueOpener } from './queue.ts';
 import { RedisClock } from './redis-clock.ts';
@@ -13,29 +13,13 @@ import { RunRetention } from './run-retention.ts';
 import { RunQueue } from './runs.ts';
 import { WorkerRegistry } from './workers.ts';
 
-/** Everything orc keeps in Redis, over one connection. */
-export interface Store {
-  redis: RedisClient;
-  keys: Keys;
-  automations: AutomationStore;
-  queue: QueueOpener;
-  runs: RunQueue;
-  index: RunIndex;
-  retention: RunRetention;
-  idempotency: IdempotencyStore;
-  lanes: RunLanes;
-  runLogs: RunLogStore;
-  rejections: RejectionStore;
-  workers: WorkerRegistry;
-  /** Ends the connection without waiting for Redis. Idempotent. */
-  close(): Promise<void>;
-}
-
 /**
+ * Everything orc keeps in Redis, over one connection.
+ *
  * @param prefix REDIS_PREFIX
  * @param onError is called with failures that no caller awaits
  */
-export function createStore(redis: RedisClient, prefix: string, onError: (error: Error) => void): Store {
+export function createStore(redis: RedisClient, prefix: string, onError: (error: Error) => void) {
   const keys = createKeys(prefix);
   const queue = new QueueOpener(redis, keys, onError);
   const lanes = new RunLanes(redis, keys, queue);
@@ -57,8 +41,11 @@ export function createStore(redis: RedisClient, prefix: string, onError: (error:
     runLogs: new RunLogStore(redis, keys),
     rejections: new RejectionStore(redis, keys),
     workers: new WorkerRegistry(redis, keys, clock),
+    /** Ends the connection without waiting for Redis. Idempotent. */
     close: async () => {
       redis.disconnect();
     },
   };
 }
+
+export type Store = ReturnType<typeof createStore>;
