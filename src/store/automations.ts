@@ -1,5 +1,4 @@
 import { randomBytes } from 'node:crypto';
-import type { Result } from 'ioredis';
 import { LruMap } from 'toad-cache';
 import { v7 as uuidv7 } from 'uuid';
 import { type Action, actionTypeOf } from '../core/actions/actions.ts';
@@ -110,25 +109,8 @@ const BEGIN = `
   if redis.call('EXISTS', KEYS[2]) == 1 then redis.pcall('RPUSH', KEYS[3], ARGV[1]) end
   return redis.call('HMGET', KEYS[1], 'id', 'enabled', 'action', 'timeoutMs', 'onWorkerLoss', 'signingSecret')`;
 
-declare module 'ioredis' {
-  interface RedisCommander<Context> {
-    /** {@link CREDENTIALS}, sent by its hash. */
-    orcCredentials(automationKey: string): Result<[now: number, ...(string | null)[]], Context>;
-    /** {@link BEGIN}, sent by its hash. */
-    orcBegin(
-      automationKey: string,
-      jobKey: string,
-      jobLogsKey: string,
-      note: string,
-    ): Result<(string | null)[], Context>;
-  }
-}
-
 /** Number of cached automations; the least recently triggered are dropped first. */
 const MAX_CONFIRMED = 1000;
-
-/** Automations per batch of reads. */
-const LIST_BATCH = 500;
 
 /** Automations and the hashes of their keys. Only Redis decides: every change applies from the next request on. */
 export class AutomationStore {
@@ -141,8 +123,6 @@ export class AutomationStore {
     this.#redis = redis;
     this.#keys = keys;
     this.#clock = clock;
-    redis.defineCommand('orcCredentials', { numberOfKeys: 1, lua: CREDENTIALS });
-    redis.defineCommand('orcBegin', { numberOfKeys: 3, lua: BEGIN });
   }
 
   /** Stores a new automation and issues its key. An existing automation stays unchanged. */
@@ -150,25 +130,14 @@ export class AutomationStore {
     definition: AutomationDefinition,
   ): Promise<({ status: 'created' } & CreatedAutomation) | { status: 'exists' }> {
     const now = new Date();
-    const automation: Automation = {
-      ...definition,
-      id: uuidv7(),
-      createdAt: now,
-      updatedAt: now,
-      keyCreatedAt: now,
-    };
+    const times = { createdAt: now, updatedAt: now, keyCreatedAt: now };
+    const automation: Automation = { ...definition, id: uuidv7(), ...times };
     const apiKey = mintApiKey();
     const signingSecret = actionTypeOf(definition.action).isSigned ? mintSigningSecret() : undefined;
     const fields = encode(automation, hashApiKey(apiKey), signingSecret);
     const { slug } = automation;
-    const created = await this.#redis.eval(
-      SCRIPTS.create,
-      2,
-      this.#keys.automation(slug),
-      this.#keys.automations,
-      slug,
-      ...fields,
-    );
+    const keys = [this.#keys.automation(slug), this.#keys.automations];
+    const created = await this.#redis.eval(SCRIPTS.create, keys.length, ...keys, slug, ...fields);
     if (created === 0) return { status: 'exists' };
     return { status: 'created', automation, apiKey, ...(signingSecret !== undefined && { signingSecret }) };
   }
@@ -183,13 +152,9 @@ export class AutomationStore {
    * @param jobKey where BullMQ keeps the run
    */
   async begin(slug: string, jobKey: string, start: RunStep): Promise<ExecutableAutomation | undefined> {
-    const key = this.#keys.automation(slug);
-    const [id, enabled, action, timeoutMs, onWorkerLoss, signingSecret] = await this.#redis.orcBegin(
-      key,
-      jobKey,
-      `${jobKey}:logs`,
-      JSON.stringify(start),
-    );
+    const keys = [this.#keys.automation(slug), jobKey, `${jobKey}:logs`];
+    const fields = (await this.#redis.eval(BEGIN, keys.length, ...keys, JSON.stringify(start))) as Reply;
+    const [id, enabled, action, timeoutMs, onWorkerLoss, signingSecret] = fields;
     if (!id || !action) return undefined;
     return {
       id,
@@ -204,15 +169,12 @@ export class AutomationStore {
   /** All automations, by slug. */
   async list(): Promise<Automation[]> {
     const slugs = await this.slugs();
-    const automations: Automation[] = [];
-    for (let start = 0; start < slugs.length; start += LIST_BATCH) {
-      const batch = slugs.slice(start, start + LIST_BATCH);
-      const found = await Promise.all(batch.map((slug) => this.get(slug)));
-      for (const automation of found) {
-        if (automation) automations.push(withoutSecret(automation));
-      }
-    }
-    return automations;
+    const found = await Promise.all(slugs.map((slug) => this.get(slug)));
+    return found.flatMap((automation) => {
+      if (!automation) return [];
+      const { signingSecret: _, ...readable } = automation;
+      return [readable];
+    });
   }
 
   async slugs(): Promise<string[]> {
@@ -221,7 +183,7 @@ export class AutomationStore {
 
   /** @returns false when there is no such automation */
   async setEnabled(slug: string, enabled: boolean): Promise<boolean> {
-    const fields = ['enabled', enabled ? '1' : '0', 'updatedAt', String(Date.now())];
+    const fields = fieldsAndValues({ enabled: enabled ? 1 : 0, updatedAt: Date.now() });
     return (await this.#redis.eval(SCRIPTS.update, 1, this.#keys.automation(slug), ...fields)) === 1;
   }
 
@@ -269,17 +231,9 @@ export class AutomationStore {
     const now = Date.now();
     const endsAt = now + graceMs;
     const key = this.#keys.automation(slug);
-    const rotated = await this.#redis.eval(
-      SCRIPTS.rotateKey,
-      1,
-      key,
-      hashApiKey(apiKey),
-      `${now}`,
-      `${endsAt}`,
-    );
-    return rotated === 1
-      ? { status: 'rotated', apiKey, previousKeyEndsAt: new Date(endsAt) }
-      : { status: 'not_found' };
+    const rotated = await this.#redis.eval(SCRIPTS.rotateKey, 1, key, hashApiKey(apiKey), now, endsAt);
+    if (rotated === 0) return { status: 'not_found' };
+    return { status: 'rotated', apiKey, previousKeyEndsAt: new Date(endsAt) };
   }
 
   /**
@@ -310,9 +264,11 @@ export class AutomationStore {
   }
 
   async #authenticate(slug: string, keyHash: string | undefined): Promise<Authentication> {
-    const credentials = await this.#redis.orcCredentials(this.#keys.automation(isSlug(slug) ? slug : ''));
-    const [now, id, enabled, updatedAt, currentHash, previousHash, previousEndsAt, ...definition] =
-      credentials;
+    const key = this.#keys.automation(isSlug(slug) ? slug : '');
+    const credentials = await this.#redis.eval(CREDENTIALS, 1, key);
+    const [now, ...fields] = credentials as [number, ...Reply];
+    const [id, enabled, updatedAt, currentHash, previousHash, previousEndsAt, attempts, concurrency, rate] =
+      fields;
     this.#clock.told(now);
     const stored = {
       currentHash: currentHash ?? HASH_OF_NO_KEY,
@@ -321,22 +277,21 @@ export class AutomationStore {
     // Operators need no key, but the automation must exist.
     const isOpen = keyHash === undefined ? currentHash !== HASH_OF_NO_KEY : isKeyHash(keyHash, stored, now);
     if (isOpen && id && enabled === '1') {
-      const automation = { id, slug, updatedAt: updatedAt ?? '', ...decodeTriggered(definition) };
-      if (keyHash === undefined) return { status: 'authenticated', automation };
-      this.#confirmed.set(slug, { ...automation, keyHash });
-      return { status: 'authenticated', automation: { ...automation, keyHash } };
+      const automation: TriggeredAutomation = {
+        id,
+        slug,
+        updatedAt: updatedAt ?? '',
+        attempts: Number(attempts),
+        ...(keyHash !== undefined && { keyHash }),
+        ...(concurrency && { concurrency: Number(concurrency) }),
+        ...(rate && { rate: decodeRate(rate) }),
+      };
+      if (keyHash !== undefined) this.#confirmed.set(slug, automation);
+      return { status: 'authenticated', automation };
     }
     if (this.#confirmed.get(slug)?.keyHash === keyHash) this.#confirmed.delete(slug);
     return { status: isOpen && id ? 'disabled' : 'rejected' };
   }
-}
-
-function decodeTriggered([attempts, concurrency, rate]: (string | null)[]) {
-  return {
-    attempts: Number(attempts),
-    ...(concurrency && { concurrency: Number(concurrency) }),
-    ...(rate && { rate: decodeRate(rate) }),
-  };
 }
 
 /** A Standard Webhooks secret: `whsec_` and 24 to 64 random bytes in base64 (standardwebhooks.com, "Signatures"). */
@@ -344,11 +299,8 @@ function mintSigningSecret(): string {
   return `whsec_${randomBytes(32).toString('base64')}`;
 }
 
-function withoutSecret({ signingSecret: _, ...automation }: StoredAutomation): Automation {
-  return automation;
-}
-
 type Fields = Record<string, string | number | undefined>;
+type Reply = (string | null)[];
 
 /** An automation as the fields and values of its Redis hash. */
 function encode(automation: Automation, keyHash: string, signingSecret: string | undefined): string[] {

@@ -1,4 +1,3 @@
-import type { Result } from 'ioredis';
 import type { RedisClient } from './connect.ts';
 import type { Keys } from './keys.ts';
 
@@ -49,13 +48,6 @@ const ADOPT = `
 const ADOPTED = `
   if redis.call('ZSCORE', KEYS[1], ARGV[1]) == ARGV[2] then redis.call('ZREM', KEYS[1], ARGV[1]) end`;
 
-declare module 'ioredis' {
-  interface RedisCommander<Context> {
-    /** {@link END}, sent by its hash. */
-    orcEndRun(...keysAndValues: string[]): Result<null, Context>;
-  }
-}
-
 /** The two halves of the index. */
 export type IndexPart = 'open' | 'ended';
 
@@ -70,15 +62,14 @@ export class RunIndex {
   constructor(redis: RedisClient, keys: Keys) {
     this.#redis = redis;
     this.#keys = keys;
-    redis.defineCommand('orcEndRun', { numberOfKeys: 7, lua: END });
   }
 
   /** @param succeededAt when the run succeeded, if it did, in milliseconds since the epoch */
   async end(slug: string, runId: string, succeededAt?: number): Promise<void> {
     const { openRuns, endedRuns, lastSuccess, runLog, packedLog } = this.#keys;
     const keys = [openRuns(slug), endedRuns(slug), openRuns(), endedRuns()];
-    const values = succeededAt === undefined ? [runId, slug] : [runId, slug, `${succeededAt}`];
-    await this.#redis.orcEndRun(...keys, lastSuccess, runLog(runId), packedLog, ...values);
+    const values = succeededAt === undefined ? [runId, slug] : [runId, slug, succeededAt];
+    await this.#redis.eval(END, 7, ...keys, lastSuccess, runLog(runId), packedLog, ...values);
   }
 
   /** Removes runs that are no longer kept. */

@@ -1,4 +1,3 @@
-import type { Result } from 'ioredis';
 import type { RedisClient } from './connect.ts';
 import type { Keys } from './keys.ts';
 
@@ -45,13 +44,6 @@ const APPEND = `
   redis.call('EXPIRE', KEYS[1], ARGV[1])
   return positions`;
 
-declare module 'ioredis' {
-  interface RedisCommander<Context> {
-    /** {@link APPEND}, sent by its hash. */
-    orcAppendLog(runLog: string, values: (string | number | Buffer)[]): Result<string[], Context>;
-  }
-}
-
 /** The output of runs as bytes, one Redis stream per run. */
 export class RunLogStore {
   readonly #redis: RedisClient;
@@ -60,7 +52,6 @@ export class RunLogStore {
   constructor(redis: RedisClient, keys: Keys) {
     this.#redis = redis;
     this.#keys = keys;
-    redis.defineCommand('orcAppendLog', { numberOfKeys: 1, lua: APPEND });
   }
 
   /**
@@ -75,16 +66,16 @@ export class RunLogStore {
     remove: readonly RunLogPosition[],
     ttlSeconds: number,
   ): Promise<RunLogPosition[]> {
-    const appending: Promise<RunLogPosition[]>[] = [];
+    const appending: Promise<unknown>[] = [];
     for (let start = 0; start < entries.length; start += APPEND_BATCH) {
       const removed = start === 0 ? remove : [];
       const values: (string | number | Buffer)[] = [Math.ceil(ttlSeconds), removed.length, ...removed];
       for (const { time, attempt, source, offset, data } of entries.slice(start, start + APPEND_BATCH)) {
         values.push(time.getTime(), attempt, source, offset, data);
       }
-      appending.push(this.#redis.orcAppendLog(this.#keys.runLog(runId), values));
+      appending.push(this.#redis.eval(APPEND, 1, this.#keys.runLog(runId), ...values));
     }
-    return (await Promise.all(appending)).flat();
+    return (await Promise.all(appending)).flat() as RunLogPosition[];
   }
 
   /** Lists what is stored, in order, without the data. */
