@@ -177,50 +177,30 @@ declare module 'ioredis' {
   }
 }
 
-/** {@link acceptLua} for one queue, on one connection. */
-export class AcceptScript {
-  readonly #redis: RedisClient;
-  readonly #queue: BullQueue;
-  readonly #bullmqKeys: Argument[];
-  /** Packed options of jobs that wait in a lane, by what they differ in: the number of attempts. */
-  readonly #laneOptions = new Map<number | undefined, Argument>();
+/** Executes {@link acceptLua} for a job. */
+export type AcceptScript = (
+  job: JobJson,
+  request: AcceptScriptRequest,
+  ownKeys: Record<(typeof ACCEPT_KEYS)[number], string>,
+) => Promise<AcceptReply>;
 
-  private constructor(redis: RedisClient, queue: BullQueue, bullmqKeys: Argument[]) {
-    this.#redis = redis;
-    this.#queue = queue;
-    this.#bullmqKeys = bullmqKeys;
-  }
-
-  /** @param template any job without a delay */
-  static async define(redis: RedisClient, queue: BullQueue, template: JobJson): Promise<AcceptScript> {
-    const standard = await addJobCall(redis, queue, template, 'sample');
-    const delayed = await addJobCall(redis, queue, parked(template), 'sample');
-    const bullmqKeys = [...standard.keys, ...delayed.keys];
-    const numberOfKeys = bullmqKeys.length + ACCEPT_KEYS.length;
-    redis.defineCommand('orcAccept', { lua: acceptLua(standard, delayed), numberOfKeys });
-    return new AcceptScript(redis, queue, bullmqKeys);
-  }
-
-  async execute(
-    job: JobJson,
-    request: AcceptScriptRequest,
-    ownKeys: Record<(typeof ACCEPT_KEYS)[number], string>,
-  ): Promise<AcceptReply> {
-    const { args } = await addJobCall(this.#redis, this.#queue, job, request.runId);
-    const laneOptions = request.concurrency === undefined ? '' : await this.#laneOptionsOf(job);
-    const keys = [...this.#bullmqKeys, ...ACCEPT_KEYS.map((name) => ownKeys[name])];
-    return this.#redis.orcAccept(...keys, ...args, laneOptions, JSON.stringify(request));
-  }
-
-  async #laneOptionsOf(job: JobJson): Promise<Argument> {
-    const { attempts } = job.opts;
-    const known = this.#laneOptions.get(attempts);
-    if (known !== undefined) return known;
-    const { args } = await addJobCall(this.#redis, this.#queue, parked(job), 'sample');
-    const [, , options = ''] = args;
-    this.#laneOptions.set(attempts, options);
-    return options;
-  }
+/** Defines the script for one queue, on one connection. @param template any job without a delay */
+export async function defineAcceptScript(
+  redis: RedisClient,
+  queue: BullQueue,
+  template: JobJson,
+): Promise<AcceptScript> {
+  const standard = await addJobCall(redis, queue, template, 'sample');
+  const delayed = await addJobCall(redis, queue, parked(template), 'sample');
+  const bullmqKeys = [...standard.keys, ...delayed.keys];
+  const numberOfKeys = bullmqKeys.length + ACCEPT_KEYS.length;
+  redis.defineCommand('orcAccept', { lua: acceptLua(standard, delayed), numberOfKeys });
+  return async (job, request, ownKeys) => {
+    const { args } = await addJobCall(redis, queue, job, request.runId);
+    const [, , laneOptions = ''] = (await addJobCall(redis, queue, parked(job), request.runId)).args;
+    const keys = [...bullmqKeys, ...ACCEPT_KEYS.map((name) => ownKeys[name])];
+    return redis.orcAccept(...keys, ...args, laneOptions, JSON.stringify(request));
+  };
 }
 
 /** The job as it is while it waits in a lane. */

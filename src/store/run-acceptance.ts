@@ -1,23 +1,26 @@
 import { hash } from 'node:crypto';
-import { Job, type JobsOptions } from 'bullmq';
+import { Job } from 'bullmq';
 import { withDeadline } from '../core/deadline.ts';
 import type { Caller, TerminalRunStatus, TraceContext } from '../core/run.ts';
-import { type AcceptReply, AcceptScript, type AcceptScriptRequest } from './accept-script.ts';
+import {
+  type AcceptReply,
+  type AcceptScript,
+  type AcceptScriptRequest,
+  defineAcceptScript,
+} from './accept-script.ts';
 import type { AutomationStore, TriggeredAutomation } from './automations.ts';
 import type { RedisClient } from './connect.ts';
 import { IDEMPOTENCY_WINDOW_MS } from './idempotency.ts';
 import type { Keys } from './keys.ts';
 import {
   BACKOFF_TYPE,
-  type BullQueue,
   JOB_FORMAT,
   type QueueOpener,
   QueueUnavailableError,
   type RunJobData,
 } from './queue.ts';
 import type { RedisClock } from './redis-clock.ts';
-
-type JobJson = ReturnType<Job['asJSON']>;
+import { traceContextIn } from './run-record.ts';
 
 /** A run to accept. */
 export interface NewRun extends TraceContext {
@@ -69,7 +72,6 @@ export class RunAcceptance {
   readonly #queue: QueueOpener;
   readonly #automations: AutomationStore;
   readonly #clock: RedisClock;
-  readonly #templates = new Map<number, JobJson>();
   #script: Promise<AcceptScript> | undefined;
 
   constructor(
@@ -136,7 +138,7 @@ export class RunAcceptance {
   async #execute(automation: TriggeredAutomation, run: NewRun, limits: AcceptLimits): Promise<AcceptReply> {
     const queue = await this.#queue.open();
     const deadline = await this.#clock.in(limits.endsAt - Date.now());
-    const { id: automationId, slug, updatedAt, keyHash, concurrency, rate } = automation;
+    const { id: automationId, slug, updatedAt, keyHash, attempts, concurrency, rate } = automation;
     const { id: runId, payload, idempotencyKey } = run;
     const idempotency = idempotencyKey === undefined ? undefined : sha256(idempotencyKey);
     const request: AcceptScriptRequest = {
@@ -161,54 +163,35 @@ export class RunAcceptance {
       lane: lane(automationId),
       laneRunning: laneRunning(automationId),
     };
-    const job = {
-      ...this.#template(queue, automation.attempts),
-      name: slug,
-      data: dataOf(automation, run, idempotency),
-      timestamp: Date.now(),
-    };
-    this.#script ??= AcceptScript.define(this.#redis, queue, job);
-    const script = await this.#script;
-    return script.execute(job, request, keys).catch((error: Error) => {
-      // A reply with an error, such as OOM, means that nothing was enqueued.
-      throw error.name === 'ReplyError' ? new QueueUnavailableError(error.message, { cause: error }) : error;
-    });
-  }
-
-  /** BullMQ's form of a run's options, cached by the number of attempts. */
-  #template(queue: BullQueue, attempts: number): JobJson {
-    const known = this.#templates.get(attempts);
-    if (known) return known;
-    const options: JobsOptions = {
+    const job = new Job(queue, slug, dataOf(automation, run, idempotency), {
       attempts,
       ...(attempts > 1 && { backoff: { type: BACKOFF_TYPE } }),
       // A failure's reason is a RunOutcome; a stack trace would add nothing.
       stackTraceLimit: 0,
-    };
-    const data = { automationId: '', payload: '', requestId: '' };
-    const template = new Job<RunJobData>(queue, '', data, options).asJSON();
-    this.#templates.set(attempts, template);
-    return template;
+    }).asJSON();
+    this.#script ??= defineAcceptScript(this.#redis, queue, job);
+    const script = await this.#script;
+    return script(job, request, keys).catch((error: Error) => {
+      // A reply with an error, such as OOM, means that nothing was enqueued.
+      throw error.name === 'ReplyError' ? new QueueUnavailableError(error.message, { cause: error }) : error;
+    });
   }
 }
 
-/** A job's data as JSON text. @param idempotency SHA-256 of its idempotency key */
-function dataOf(automation: TriggeredAutomation, run: NewRun, idempotency: string | undefined): string {
-  const { payload, requestId, traceparent, tracestate, caller, retryOf } = run;
-  // JSON omits undefined fields.
-  const data: { [Field in keyof Required<RunJobData>]: RunJobData[Field] | undefined } = {
+/** A job's data. @param idempotency SHA-256 of its idempotency key */
+function dataOf(automation: TriggeredAutomation, run: NewRun, idempotency: string | undefined): RunJobData {
+  const { payload, requestId, caller, retryOf } = run;
+  return {
     format: JOB_FORMAT,
     automationId: automation.id,
     payload,
     requestId,
-    traceparent,
-    tracestate,
-    caller,
-    idempotency,
-    inLane: automation.concurrency === undefined ? undefined : true,
-    retryOf,
+    ...traceContextIn(run),
+    ...(caller && { caller }),
+    ...(idempotency !== undefined && { idempotency }),
+    ...(automation.concurrency !== undefined && { inLane: true }),
+    ...(retryOf !== undefined && { retryOf }),
   };
-  return JSON.stringify(data);
 }
 
 /** The stored form of idempotency keys, and of payloads for comparison. */

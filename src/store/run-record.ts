@@ -7,7 +7,7 @@ import {
   type RunStatus,
   type TraceContext,
 } from '../core/run.ts';
-import type { RunJob, RunJobData } from './queue.ts';
+import type { RunJob } from './queue.ts';
 
 /** A worker records the start of each attempt, and the end of each but the last. */
 export type RunStep =
@@ -102,7 +102,7 @@ export function toRunAttempt(job: RunJob): RunAttempt {
 }
 
 /** The trace of the request that started a run. */
-export function traceContextIn({ traceparent, tracestate }: RunJobData): TraceContext {
+export function traceContextIn({ traceparent, tracestate }: TraceContext): TraceContext {
   return {
     ...(traceparent !== undefined && { traceparent }),
     ...(tracestate !== undefined && { tracestate }),
