@@ -7,7 +7,7 @@ import type { RunIndex } from './run-index.ts';
 /** How often one of the workers sweeps, in milliseconds. */
 export const RETENTION_MS = 10_000;
 
-/** Automations are looked at, and runs removed, this many at a time. */
+/** Runs are removed this many at a time. */
 const BATCH = 500;
 
 /** Of one automation, this many batches of runs are removed at most before the others have their turn. */
@@ -58,43 +58,35 @@ export class RunRetention {
   async #sweepOnce({ maxAgeMs, maxRuns }: RetentionLimits): Promise<{ removed: number; hasMore: boolean }> {
     const endedBefore = Date.now() - maxAgeMs;
     await this.#dropMissing();
-    const slugs = await this.#index.slugs();
     let removed = 0;
     let hasMore = false;
-    for (let start = 0; start < slugs.length; start += BATCH) {
-      const batch = slugs.slice(start, start + BATCH);
-      for (const counted of await Promise.all(batch.map((slug) => this.#count(slug, maxRuns)))) {
-        const { slug, ended, oldest, oldestOpen, hasRuns, keepRuns, isFormer } = counted;
-        await this.#tidy(slug, oldestOpen);
-        // A run ends after its acceptance: one accepted later than this cannot be too old.
-        if (ended > keepRuns || (oldest !== undefined && acceptedAtOf(oldest).getTime() < endedBefore)) {
-          const done = await this.#remove(slug, keepRuns, endedBefore);
-          removed += done.removed;
-          hasMore ||= done.hasMore;
-        }
-        if (isFormer && !hasRuns) await this.#index.forget(slug);
+    const slugs = await this.#index.slugs();
+    for (const { slug, ended, oldest, oldestOpen, id, ownKeepRuns } of await this.#look(slugs)) {
+      await this.#tidy(slug, oldestOpen);
+      const keepRuns = Number(ownKeepRuns ?? maxRuns);
+      // A run ends after its acceptance: one accepted later than this cannot be too old.
+      if (ended > keepRuns || (oldest !== undefined && acceptedAtOf(oldest).getTime() < endedBefore)) {
+        const done = await this.#remove(slug, keepRuns, endedBefore);
+        removed += done.removed;
+        hasMore ||= done.hasMore;
       }
+      if (!id && ended === 0 && oldestOpen.length === 0) await this.#index.forget(slug);
     }
     return { removed, hasMore };
   }
 
-  async #count(slug: string, maxRuns: number) {
+  #look(slugs: readonly string[]) {
     const { automation, endedRuns, openRuns } = this.#keys;
-    const [ended, [oldest], oldestOpen, [id, keepRuns]] = await Promise.all([
-      this.#redis.zcard(endedRuns(slug)),
-      this.#redis.zrange(endedRuns(slug), 0, '0'),
-      this.#redis.zrange(openRuns(slug), 0, '99'),
-      this.#redis.hmget(automation(slug), 'id', 'keepRuns'),
-    ]);
-    return {
-      slug,
-      ended,
-      oldest,
-      oldestOpen,
-      hasRuns: ended > 0 || oldestOpen.length > 0,
-      isFormer: !id,
-      keepRuns: keepRuns ? Number(keepRuns) : maxRuns,
-    };
+    const looks = slugs.map(async (slug) => {
+      const [ended, [oldest], oldestOpen, [id, ownKeepRuns]] = await Promise.all([
+        this.#redis.zcard(endedRuns(slug)),
+        this.#redis.zrange(endedRuns(slug), 0, '0'),
+        this.#redis.zrange(openRuns(slug), 0, '99'),
+        this.#redis.hmget(automation(slug), 'id', 'keepRuns'),
+      ]);
+      return { slug, ended, oldest, oldestOpen, id, ownKeepRuns };
+    });
+    return Promise.all(looks);
   }
 
   /** Repairs the index after a crash: moves open runs that have ended or are gone. */
@@ -122,13 +114,18 @@ export class RunRetention {
     endedBefore: number,
   ): Promise<{ removed: number; hasMore: boolean }> {
     const queue = await this.#queue.open();
+    const key = this.#keys.endedRuns(slug);
     let removed = 0;
     for (let batch = 0; batch < MAX_BATCHES; batch += 1) {
-      const { runIds, surplus } = await this.#oldest(slug, keepRuns);
+      // Counted after they are read: another worker that sweeps in between makes the surplus smaller, never too large.
+      const [runIds, count] = await Promise.all([
+        this.#redis.zrange(key, 0, `${BATCH - 1}`),
+        this.#redis.zcard(key),
+      ]);
       const ends = await this.#ends(runIds);
       const acceptedBefore = Date.now() - MIN_AGE_MS;
       const outdated = runIds.filter((runId, index) => {
-        const isSurplus = index < surplus || Number(ends[index] ?? 0) < endedBefore;
+        const isSurplus = index < count - keepRuns || Number(ends[index] ?? 0) < endedBefore;
         return isSurplus && acceptedAtOf(runId).getTime() < acceptedBefore;
       });
       if (outdated.length === 0) return { removed, hasMore: false };
@@ -139,19 +136,6 @@ export class RunRetention {
       if (runIds.length < BATCH) return { removed, hasMore: false };
     }
     return { removed, hasMore: true };
-  }
-
-  /** The oldest ended runs and the number of surplus ones; read each time, because another worker may sweep too. */
-  async #oldest(slug: string, keepRuns: number): Promise<{ runIds: string[]; surplus: number }> {
-    const key = this.#keys.endedRuns(slug);
-    const [runIds, count] =
-      (await this.#redis
-        .multi()
-        .zrange(key, 0, `${BATCH - 1}`)
-        .zcard(key)
-        .exec()) ?? [];
-    if (!runIds || !count) throw new Error('the transaction was not executed');
-    return { runIds: runIds[1] as string[], surplus: Number(count[1]) - keepRuns };
   }
 
   /** When each run ended, in milliseconds since the epoch: 0 if it is gone, undefined if it has not ended. */
