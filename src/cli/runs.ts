@@ -89,11 +89,11 @@ export function runsCommand(context: CommandContext): Command {
     .action(async (runId: string, { json }: { json?: boolean }) => {
       const { run, attempts, isCancelling } = await withStore(context, async (store) => {
         const found = await getRun(store, runId);
-        const [made, cancelRequests] = await Promise.all([
+        const [made, isCancelRequested] = await Promise.all([
           store.runs.attempts(found),
-          store.runs.cancelRequests([runId]),
+          store.runs.isCancelRequested(runId),
         ]);
-        const isCancelling = cancelRequests.length > 0 && !isTerminal(found.status);
+        const isCancelling = isCancelRequested && !isTerminal(found.status);
         return { run: found, attempts: made, isCancelling };
       });
       if (json) return output.json({ ...run, attempts });

@@ -66,11 +66,7 @@ export interface QueueDepth {
 }
 
 /** What waits and what executes, at one moment. */
-export interface QueueOverview {
-  /** Runs that have not started. */
-  queued: number;
-  /** Runs between two attempts. */
-  retrying: number;
+export interface QueueOverview extends Pick<QueueDepth, 'queued' | 'retrying'> {
   oldestQueued?: Run;
   /** The longest running first. */
   running: Run[];
@@ -235,13 +231,10 @@ export class RunQueue {
     return result as 'cancelled' | 'requested' | 'ended' | 'not_found';
   }
 
-  /** Which of these runs an operator has cancelled. */
-  async cancelRequests(runIds: readonly string[]): Promise<string[]> {
+  /** Whether an operator has cancelled this run while it was executing. */
+  async isCancelRequested(runId: string): Promise<boolean> {
     const queue = await this.#queue.open();
-    const requests = await Promise.all(
-      runIds.map((runId) => this.#redis.hexists(queue.toKey(runId), CANCEL_FIELD)),
-    );
-    return runIds.filter((_, index) => requests[index] === 1);
+    return (await this.#redis.hexists(queue.toKey(runId), CANCEL_FIELD)) === 1;
   }
 
   /**
@@ -271,12 +264,9 @@ export class RunQueue {
 
   /** Updates the index and the lane of an ended run. The sweep repairs what a crash prevents. */
   async finish(job: RunJob, { succeeded }: { succeeded: boolean }): Promise<void> {
-    const { id: runId = '', name: slug, data } = job;
-    const { automationId, inLane } = data;
-    await Promise.all([
-      this.#index.end(slug, runId, succeeded ? Date.now() : undefined),
-      inLane && this.#lanes.leave({ automationId, slug }, runId),
-    ]);
+    const { id = '', name: slug, data } = job;
+    const leaving = data.inLane && this.#lanes.leave({ automationId: data.automationId, slug }, id);
+    await Promise.all([this.#index.end(slug, id, succeeded ? Date.now() : undefined), leaving]);
   }
 
   async #find(runId: string): Promise<{ job: RunJob; run: Run } | undefined> {
@@ -298,10 +288,8 @@ export class RunQueue {
   /** Leaves out runs that cannot have the status, without reading them. */
   async #withFinish(queue: BullQueue, ids: string[], status: RunStatus | undefined): Promise<string[]> {
     if (status === undefined || !isTerminal(status)) return ids;
-    const scores = await this.#redis.zmscore(
-      queue.toKey(status === 'succeeded' ? 'completed' : 'failed'),
-      ...ids,
-    );
+    const key = queue.toKey(status === 'succeeded' ? 'completed' : 'failed');
+    const scores = await this.#redis.zmscore(key, ...ids);
     return ids.filter((_, index) => scores[index] !== null);
   }
 }

@@ -98,24 +98,18 @@ export function consumeRuns(options: RunConsumerOptions): RunConsumer {
   };
   // Not waited for: one connection keeps the order in which notes are sent.
   const note = (job: RunJob, step: RunStep) => inBackground(store.runs.note(job, step));
-  const isCancelled = async (runId: string) => {
-    const requests = await side.runs.cancelRequests([runId]).catch(() => []);
-    return requests.length > 0;
-  };
+  const isCancelled = (runId: string) => side.runs.isCancelRequested(runId).catch(() => false);
 
   /** Puts a run that a newer version accepted back as if it had not been taken, except for its place in the queue. */
   const leaveToNewer = async (job: RunJob, token = ''): Promise<never> => {
     if (!hasLeftRuns) options.onError(new Error('Runs wait for a worker of a newer version than this one.'));
     hasLeftRuns = true;
     const fieldsToUpdate = { ats: job.attemptsStarted - 1, processedOn: '', pb: '' };
-    await worker
-      .getBackend()
-      .moveToDelayed(job.id ?? '', Date.now(), NEWER_FORMAT_PAUSE_MS, token, {
-        skipAttempt: true,
-        fieldsToUpdate,
-      })
-      // The run stays locked, and is another worker's when the lock has expired.
-      .catch(options.onError);
+    const changes = { skipAttempt: true, fieldsToUpdate };
+    const backend = worker.getBackend();
+    const delaying = backend.moveToDelayed(job.id ?? '', Date.now(), NEWER_FORMAT_PAUSE_MS, token, changes);
+    // If that fails, the run stays locked, and is another worker's when the lock has expired.
+    await delaying.catch(options.onError);
     throw new DelayedError();
   };
 
