@@ -40,26 +40,20 @@ const PROMOTION_MS = 10_000;
 const reconnectDelay = (times: number) => Math.min(times * 50, RECONNECT_MAX_MS);
 const never = () => null;
 
-const PROFILES: Record<ConnectionProfile, Options> = {
-  'fail-fast': {
-    enableOfflineQueue: false,
-    maxRetriesPerRequest: 1,
-    retryStrategy: reconnectDelay,
-    sentinelRetryStrategy: reconnectDelay,
-  },
-  patient: {
-    maxRetriesPerRequest: null,
-    retryStrategy: reconnectDelay,
-    sentinelRetryStrategy: reconnectDelay,
-  },
-  'one-shot': { maxRetriesPerRequest: 0, retryStrategy: never, sentinelRetryStrategy: never },
-};
+const PROFILES = {
+  'fail-fast': { enableOfflineQueue: false, maxRetriesPerRequest: 1 },
+  patient: { enableOfflineQueue: true, maxRetriesPerRequest: null },
+  'one-shot': { enableOfflineQueue: true, maxRetriesPerRequest: 0 },
+} as const satisfies Record<ConnectionProfile, Options>;
 
 /** The options of a connection to one Redis, directly or through Sentinels. */
 export function redisOptions(address: Exclude<RedisAddress, Cluster>, profile: ConnectionProfile): Options {
+  const retryStrategy = profile === 'one-shot' ? never : reconnectDelay;
   const common: Options = {
     connectTimeout: CONNECT_TIMEOUT_MS,
     ...PROFILES[profile],
+    retryStrategy,
+    sentinelRetryStrategy: retryStrategy,
     ...login(address),
     db: address.db,
     ...(profile !== 'one-shot' && { reconnectOnError: leaveReplica(profile) }),
@@ -85,7 +79,7 @@ export function redisOptions(address: Exclude<RedisAddress, Cluster>, profile: C
 }
 
 export function clusterOptions(address: Cluster, profile: ConnectionProfile) {
-  const { enableOfflineQueue = true, maxRetriesPerRequest = null } = PROFILES[profile];
+  const { enableOfflineQueue, maxRetriesPerRequest } = PROFILES[profile];
   const isOneShot = profile === 'one-shot';
   return {
     enableOfflineQueue,
