@@ -24,59 +24,53 @@ const LAG_RESOLUTION_MS = 20;
 /** What one process counts, and how it is. Counting is an addition in memory; everything else is done when it is read. */
 export class Metrics {
   readonly #registry = new Registry();
+  readonly #registers = [this.#registry];
   readonly #lag: IntervalHistogram = monitorEventLoopDelay({ resolution: LAG_RESOLUTION_MS });
   readonly #automations = new Set<string>();
-  readonly #accepted: Counter<'automation'>;
-  readonly #replayed: Counter;
-  readonly #rejected: Counter<'error'>;
-  readonly #acceptDuration: Histogram;
-  readonly #ended: Counter<'automation' | 'status'>;
-  readonly #runDuration: Histogram<'automation'>;
+  readonly #accepted = new Counter({
+    name: 'orc_runs_accepted_total',
+    help: 'Runs that this process has accepted.',
+    labelNames: ['automation'],
+    registers: this.#registers,
+  });
+  readonly #replayed = new Counter({
+    name: 'orc_requests_replayed_total',
+    help: 'Requests answered with the run of an earlier one that had the same idempotency key.',
+    registers: this.#registers,
+  });
+  readonly #rejected = new Counter({
+    name: 'orc_requests_rejected_total',
+    help: 'Requests answered with an error, throttled ones and health checks included, by its identifier.',
+    labelNames: ['error'],
+    registers: this.#registers,
+  });
+  readonly #acceptDuration = new Histogram({
+    name: 'orc_accept_duration_seconds',
+    help: 'Time from a request that starts a run to its answer.',
+    buckets: ACCEPT_BUCKETS,
+    registers: this.#registers,
+  });
+  readonly #ended = new Counter({
+    name: 'orc_runs_ended_total',
+    help: 'Runs that have ended for good in this process, by how they ended.',
+    labelNames: ['automation', 'status'],
+    registers: this.#registers,
+  });
+  readonly #runDuration = new Histogram({
+    name: 'orc_run_duration_seconds',
+    help: 'Time that the last attempt at a run took.',
+    labelNames: ['automation'],
+    buckets: RUN_BUCKETS,
+    registers: this.#registers,
+  });
 
   constructor() {
-    const registers = [this.#registry];
-    this.#accepted = new Counter({
-      name: 'orc_runs_accepted_total',
-      help: 'Runs that this process has accepted.',
-      labelNames: ['automation'],
-      registers,
-    });
-    this.#replayed = new Counter({
-      name: 'orc_requests_replayed_total',
-      help: 'Requests answered with the run of an earlier one that had the same idempotency key.',
-      registers,
-    });
-    this.#rejected = new Counter({
-      name: 'orc_requests_rejected_total',
-      help: 'Requests answered with an error, throttled ones and health checks included, by its identifier.',
-      labelNames: ['error'],
-      registers,
-    });
     for (const error of Object.keys(ERRORS)) this.#rejected.inc({ error }, 0);
-    this.#acceptDuration = new Histogram({
-      name: 'orc_accept_duration_seconds',
-      help: 'Time from a request that starts a run to its answer.',
-      buckets: ACCEPT_BUCKETS,
-      registers,
-    });
-    this.#ended = new Counter({
-      name: 'orc_runs_ended_total',
-      help: 'Runs that have ended for good in this process, by how they ended.',
-      labelNames: ['automation', 'status'],
-      registers,
-    });
-    this.#runDuration = new Histogram({
-      name: 'orc_run_duration_seconds',
-      help: 'Time that the last attempt at a run took.',
-      labelNames: ['automation'],
-      buckets: RUN_BUCKETS,
-      registers,
-    });
     const lag = this.#lag;
     new Gauge({
       name: 'orc_event_loop_lag_seconds',
       help: 'Longest time since the last scrape for which this process did nothing else.',
-      registers,
+      registers: this.#registers,
       collect() {
         // What is measured is the time between two looks, which is never less than the pause between them.
         this.set(Math.max(0, lag.max / 1e9 - LAG_RESOLUTION_MS / 1000));

@@ -11,40 +11,37 @@ export class QueueMetrics {
   readonly #store: Store;
   readonly #up = new Registry();
   readonly #known = new Registry();
-  readonly #redisUp: Gauge;
-  readonly #workersAlive: Gauge;
-  readonly #slotsHeld: Gauge;
-  readonly #queued: Gauge;
-  readonly #retrying: Gauge;
-  readonly #oldestAge: Gauge;
-  readonly #jobs: Gauge<'state'>;
+  readonly #redisUp = new Gauge({
+    name: 'orc_redis_up',
+    help: 'Whether Redis has answered this process in time.',
+    registers: [this.#up],
+  });
+  readonly #workersAlive = this.#gauge('orc_workers_alive', 'Workers that are alive.');
+  readonly #slotsHeld = this.#gauge(
+    'orc_slots_held_seconds',
+    'Time for which the same runs have held every slot of every worker, so that no other starts, or 0.',
+  );
+  readonly #queued = this.#gauge('orc_queued_runs', 'Runs that have not started.');
+  readonly #retrying = this.#gauge('orc_retrying_runs', 'Runs between two attempts.');
+  readonly #oldestAge = this.#gauge(
+    'orc_oldest_queued_run_age_seconds',
+    'Time since the run was accepted that has waited longest for its start, or 0.',
+  );
+  // What BullMQ's own exporter tells, too, under a name that is not for gauges.
+  readonly #jobs = new Gauge({
+    name: 'orc_queue_jobs',
+    help: 'Jobs in each state of BullMQ; those that wait in a lane are delayed.',
+    labelNames: ['state'],
+    registers: [this.#known],
+  });
   #asking: Promise<string> | undefined;
 
   constructor(store: Store) {
     this.#store = store;
-    const gauge = (registry: Registry, name: string, help: string) =>
-      new Gauge({ name, help, registers: [registry] });
-    this.#redisUp = gauge(this.#up, 'orc_redis_up', 'Whether Redis has answered this process in time.');
-    this.#workersAlive = gauge(this.#known, 'orc_workers_alive', 'Workers that are alive.');
-    this.#slotsHeld = gauge(
-      this.#known,
-      'orc_slots_held_seconds',
-      'Time for which the same runs have held every slot of every worker, so that no other starts, or 0.',
-    );
-    this.#queued = gauge(this.#known, 'orc_queued_runs', 'Runs that have not started.');
-    this.#retrying = gauge(this.#known, 'orc_retrying_runs', 'Runs between two attempts.');
-    this.#oldestAge = gauge(
-      this.#known,
-      'orc_oldest_queued_run_age_seconds',
-      'Time since the run was accepted that has waited longest for its start, or 0.',
-    );
-    // What BullMQ's own exporter tells, too, under a name that is not for gauges.
-    this.#jobs = new Gauge({
-      name: 'orc_queue_jobs',
-      help: 'Jobs in each state of BullMQ; those that wait in a lane are delayed.',
-      labelNames: ['state'],
-      registers: [this.#known],
-    });
+  }
+
+  #gauge(name: string, help: string): Gauge {
+    return new Gauge({ name, help, registers: [this.#known] });
   }
 
   /** In Prometheus' text format. What Redis does not say in time is left out, rather than told from memory. */
