@@ -1,14 +1,15 @@
 import { readFileSync } from 'node:fs';
 import { isAbsolute } from 'node:path';
-import { type Static, type TSchema, Type } from '@sinclair/typebox';
+import { type Static, type StringOptions, type TSchema, Type } from '@sinclair/typebox';
 import { Value } from '@sinclair/typebox/value';
 import { MAX_TIMEOUT_MS } from './core/automation.ts';
 import { isLoopback } from './core/loopback.ts';
 import { PACKAGE_ROOT } from './core/package-root.ts';
 import { parseRedisUrl, RedisUrlError } from './core/redis-url.ts';
 
-const origin = (description: string) =>
-  Type.Optional(Type.String({ pattern: '^https?://[^/?#@\\s]+/?$', description }));
+const optionalText = (options: StringOptions) => Type.Optional(Type.String(options));
+
+const origin = (description: string) => optionalText({ pattern: '^https?://[^/?#@\\s]+/?$', description });
 
 const oneOf = <const T extends string[]>(
   values: [...T],
@@ -31,12 +32,10 @@ export const ConfigSchema = Type.Object({
     'Origin of the API for callers, used in links and documents. Default: taken from the request',
   ),
   FRONTEND_URL: origin('Origin of the web client, shown in the health report'),
-  REDIS_URL: Type.Optional(
-    Type.String({
-      description:
-        '`redis://`, `redis+sentinel://`, `redis+cluster://` (with `rediss`: TLS) or the path of a Unix socket, see docs/redis.md. Default: the Redis of a running `orc local`',
-    }),
-  ),
+  REDIS_URL: optionalText({
+    description:
+      '`redis://`, `redis+sentinel://`, `redis+cluster://` (with `rediss`: TLS) or the path of a Unix socket, see docs/redis.md. Default: the Redis of a running `orc local`',
+  }),
   REDIS_PREFIX: Type.String({
     default: 'orc',
     pattern: '^[A-Za-z0-9_-]{1,64}$',
@@ -46,13 +45,11 @@ export const ConfigSchema = Type.Object({
     default: 'info',
     description: '`trace`, `debug`, `info`, `warn`, `error`, `fatal` or `silent`',
   }),
-  TRUST_PROXY: Type.Optional(
-    Type.String({
-      pattern: '^[0-9A-Fa-f.:/, ]+$',
-      description:
-        'Addresses or networks of reverse proxies whose `X-Forwarded-*` headers are trusted, comma-separated',
-    }),
-  ),
+  TRUST_PROXY: optionalText({
+    pattern: '^[0-9A-Fa-f.:/, ]+$',
+    description:
+      'Addresses or networks of reverse proxies whose `X-Forwarded-*` headers are trusted, comma-separated',
+  }),
   BODY_LIMIT_BYTES: Type.Integer({
     default: 262_144,
     minimum: 1,
@@ -124,36 +121,28 @@ export const ConfigSchema = Type.Object({
     description:
       '`off`, `read` or `write`: the queue and its payloads in a browser, at `/queues` of the private listener',
   }),
-  OPS_TOKEN: Type.Optional(
-    Type.String({
-      minLength: 16,
-      description:
-        'Password for `/queues`, at least 16 characters. Required unless `OPS_HOST` is a loopback address',
-    }),
-  ),
-  OTEL_EXPORTER_OTLP_ENDPOINT: Type.Optional(
-    Type.String({
-      pattern: '^https?://',
-      description: 'Receiver of traces, OTLP over HTTP, such as `http://127.0.0.1:4318`. Default: no traces',
-    }),
-  ),
+  OPS_TOKEN: optionalText({
+    minLength: 16,
+    description:
+      'Password for `/queues`, at least 16 characters. Required unless `OPS_HOST` is a loopback address',
+  }),
+  OTEL_EXPORTER_OTLP_ENDPOINT: optionalText({
+    pattern: '^https?://',
+    description: 'Receiver of traces, OTLP over HTTP, such as `http://127.0.0.1:4318`. Default: no traces',
+  }),
   OTEL_EXPORTER_OTLP_PROTOCOL: oneOf(['http/protobuf', 'http/json'], {
     default: 'http/protobuf',
     description: '`http/protobuf` or `http/json`',
   }),
-  OTEL_EXPORTER_OTLP_HEADERS: Type.Optional(
-    Type.String({
-      pattern: '^\\s*[^\\s=,]+\\s*=',
-      description:
-        'Headers sent with traces, such as `authorization=Bearer%20…`; comma-separated, values percent-encoded',
-    }),
-  ),
-  ORC_VERSION: Type.Optional(
-    Type.String({
-      minLength: 1,
-      description: 'Version shown in the health report. Default: the version of the package',
-    }),
-  ),
+  OTEL_EXPORTER_OTLP_HEADERS: optionalText({
+    pattern: '^\\s*[^\\s=,]+\\s*=',
+    description:
+      'Headers sent with traces, such as `authorization=Bearer%20…`; comma-separated, values percent-encoded',
+  }),
+  ORC_VERSION: optionalText({
+    minLength: 1,
+    description: 'Version shown in the health report. Default: the version of the package',
+  }),
 });
 
 /**
@@ -299,12 +288,8 @@ function describeProblems(problems: ReadonlyMap<string, string>): string {
   return `The environment has ${lines.length === 1 ? 'a problem' : `${lines.length} problems`}:\n${lines.join('\n')}`;
 }
 
-let cachedVersion: string | undefined;
-
 /** The version of the package. */
 export function packageVersion(): string {
-  cachedVersion ??= (
-    JSON.parse(readFileSync(new URL('package.json', PACKAGE_ROOT), 'utf8')) as { version: string }
-  ).version;
-  return cachedVersion;
+  const text = readFileSync(new URL('package.json', PACKAGE_ROOT), 'utf8');
+  return (JSON.parse(text) as { version: string }).version;
 }
