@@ -129,16 +129,27 @@ export class AutomationStore {
   async create(
     definition: AutomationDefinition,
   ): Promise<({ status: 'created' } & CreatedAutomation) | { status: 'exists' }> {
-    const now = new Date();
-    const times = { createdAt: now, updatedAt: now, keyCreatedAt: now };
-    const automation: Automation = { ...definition, id: uuidv7(), ...times };
+    const { slug, action } = definition;
+    const id = uuidv7();
+    const now = Date.now();
     const apiKey = mintApiKey();
-    const signingSecret = actionTypeOf(definition.action).isSigned ? mintSigningSecret() : undefined;
-    const fields = encode(automation, hashApiKey(apiKey), signingSecret);
-    const { slug } = automation;
+    const signingSecret = actionTypeOf(action).isSigned ? mintSigningSecret() : undefined;
+    const fields = fieldsAndValues({
+      ...encode(definition),
+      ...{
+        id,
+        createdAt: now,
+        updatedAt: now,
+        keyCreatedAt: now,
+        keyHash: hashApiKey(apiKey),
+        signingSecret,
+      },
+    });
     const keys = [this.#keys.automation(slug), this.#keys.automations];
     const created = await this.#redis.eval(SCRIPTS.create, keys.length, ...keys, slug, ...fields);
     if (created === 0) return { status: 'exists' };
+    const time = new Date(now);
+    const automation = { ...definition, id, createdAt: time, updatedAt: time, keyCreatedAt: time };
     return { status: 'created', automation, apiKey, ...(signingSecret !== undefined && { signingSecret }) };
   }
 
@@ -197,15 +208,10 @@ export class AutomationStore {
     definition: AutomationDefinition,
   ): Promise<{ status: 'replaced'; signingSecret?: string } | { status: 'conflict' }> {
     const signingSecret = actionTypeOf(definition.action).isSigned ? mintSigningSecret() : '';
-    const replaced = await this.#redis.eval(
-      SCRIPTS.replace,
-      1,
-      this.#keys.automation(seen.slug),
-      seen.id,
-      seen.updatedAt.getTime(),
-      signingSecret,
-      ...fieldsAndValues({ ...encodeDefinition(definition), updatedAt: Date.now() }),
-    );
+    const expected = [seen.id, seen.updatedAt.getTime()];
+    const fields = fieldsAndValues({ ...encode(definition), updatedAt: Date.now() });
+    const key = this.#keys.automation(seen.slug);
+    const replaced = await this.#redis.eval(SCRIPTS.replace, 1, key, ...expected, signingSecret, ...fields);
     if (replaced === 'conflict') return { status: 'conflict' };
     return { status: 'replaced', ...(replaced === 'signed' && { signingSecret }) };
   }
@@ -302,20 +308,8 @@ function mintSigningSecret(): string {
 type Fields = Record<string, string | number | undefined>;
 type Reply = (string | null)[];
 
-/** An automation as the fields and values of its Redis hash. */
-function encode(automation: Automation, keyHash: string, signingSecret: string | undefined): string[] {
-  return fieldsAndValues({
-    id: automation.id,
-    ...encodeDefinition(automation),
-    createdAt: automation.createdAt.getTime(),
-    updatedAt: automation.updatedAt.getTime(),
-    keyHash,
-    keyCreatedAt: automation.keyCreatedAt.getTime(),
-    signingSecret,
-  });
-}
-
-function encodeDefinition({ rate, ...definition }: AutomationDefinition): Fields {
+/** A definition as the fields of its automation's Redis hash. */
+function encode({ rate, ...definition }: AutomationDefinition): Fields {
   return {
     name: definition.name,
     enabled: definition.enabled ? 1 : 0,
