@@ -110,17 +110,14 @@ export class RunLogStore {
   }
 }
 
+/** The fields are in the order in which {@link APPEND} writes them. */
 function decode(fields: Buffer[]): RunLogEntry {
-  const values = new Map<string, Buffer>();
-  for (let index = 0; index + 1 < fields.length; index += 2) {
-    values.set(String(fields[index]), fields[index + 1] ?? Buffer.alloc(0));
-  }
-  const text = (name: string) => String(values.get(name) ?? '');
+  const [, time, , attempt, , source, , offset, , data = Buffer.alloc(0)] = fields;
   return {
-    time: new Date(Number(text('t'))),
-    attempt: Number(text('a')),
-    source: text('s') as RunLogSource,
-    offset: Number(text('o')),
-    data: values.get('d') ?? Buffer.alloc(0),
+    time: new Date(Number(time)),
+    attempt: Number(attempt),
+    source: String(source) as RunLogSource,
+    offset: Number(offset),
+    data,
   };
 }
