@@ -7,15 +7,12 @@ import type { Keys } from './keys.ts';
  * work, so timing does not reveal which slugs exist.
  */
 const ADD = `
-  local arg = 1
-  for key = 1, #KEYS - 1, 2 do
-    local target = redis.call('EXISTS', KEYS[key]) == 1 and KEYS[key + 1] or KEYS[#KEYS]
-    for _ = 1, tonumber(ARGV[arg]) do
-      redis.call('HINCRBY', target, ARGV[arg + 1], ARGV[arg + 2])
-      redis.call('HSET', target, ARGV[arg + 1] .. ':at', ARGV[arg + 3])
-      arg = arg + 3
+  for i, errors in ipairs(cjson.decode(ARGV[1])) do
+    local target = redis.call('EXISTS', KEYS[2 * i - 1]) == 1 and KEYS[2 * i] or KEYS[#KEYS]
+    for error, rejected in pairs(errors) do
+      redis.call('HINCRBY', target, error, rejected.count)
+      redis.call('HSET', target, error .. ':at', rejected.lastAt)
     end
-    arg = arg + 1
   end`;
 
 /** A count and the time of the last event, in milliseconds since the epoch. */
@@ -45,11 +42,8 @@ export class RejectionStore {
   async add(counts: ReadonlyMap<string, ReadonlyMap<ErrorId, RejectionCount>>): Promise<void> {
     const { automation, rejections } = this.#keys;
     const keys = [...counts.keys()].flatMap((slug) => [automation(slug), rejections(slug)]);
-    const values = [...counts.values()].flatMap((errors) => [
-      errors.size,
-      ...[...errors].flatMap(([error, { count, lastAt }]) => [error, count, lastAt]),
-    ]);
-    await this.#redis.eval(ADD, keys.length + 1, ...keys, rejections(''), ...values);
+    const errors = JSON.stringify([...counts.values()].map((each) => Object.fromEntries(each)));
+    await this.#redis.eval(ADD, keys.length + 1, ...keys, rejections(''), errors);
   }
 
   /** The latest first. */
