@@ -67,19 +67,17 @@ export class RunLanes {
 
   /** Goes over all lanes: frees the places of runs that have ended, and starts those that were given a place only. */
   async tidy(): Promise<void> {
+    const queue = await this.#queue.open();
     const lanes = await this.#redis.hgetall(this.#keys.lanes);
     for (const [automationId, slug] of Object.entries(lanes)) {
-      const running = await this.#redis.smembers(this.#keys.laneRunning(automationId));
-      for (const runId of running) await this.#tidyPlace({ automationId, slug }, runId);
-      await this.release({ automationId, slug });
+      const owner = { automationId, slug };
+      for (const runId of await this.#redis.smembers(this.#keys.laneRunning(automationId))) {
+        const job = await queue.getJob(runId);
+        if (!job || job.finishedOn !== undefined) await this.leave(owner, runId);
+        else if (job.attemptsStarted === 0) await this.#start(runId);
+      }
+      await this.release(owner);
     }
-  }
-
-  async #tidyPlace(owner: LaneOwner, runId: string): Promise<void> {
-    const queue = await this.#queue.open();
-    const job = await queue.getJob(runId);
-    if (!job || job.finishedOn !== undefined) await this.leave(owner, runId);
-    else if (job.attemptsStarted === 0) await this.#start(runId);
   }
 
   /** Gives free places to the next runs and starts them. */

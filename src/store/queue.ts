@@ -55,19 +55,16 @@ export class QueueOpener {
   }
 
   /** @throws QueueUnavailableError when a fail-fast connection is down */
-  open(): Promise<BullQueue> {
+  async open(): Promise<BullQueue> {
     const failsFast = !this.#redis.options.enableOfflineQueue;
-    if (failsFast && this.#redis.status !== 'ready') {
-      return Promise.reject(new QueueUnavailableError('Redis is not connected.'));
-    }
-    if (this.#opening) return this.#opening;
-    const opening = this.#make();
-    this.#opening = opening;
-    opening.catch((error: Error) => {
+    if (failsFast && this.#redis.status !== 'ready')
+      throw new QueueUnavailableError('Redis is not connected.');
+    this.#opening ??= this.#make().catch((error: Error) => {
       this.#opening = undefined;
       this.#onError(error);
+      throw error;
     });
-    return opening;
+    return this.#opening;
   }
 
   async #make(): Promise<BullQueue> {

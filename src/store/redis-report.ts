@@ -48,8 +48,7 @@ export async function readRedisReport(redis: RedisClient, keys: Keys): Promise<R
 }
 
 function fieldsOf(info: string): Map<string, string> {
-  const fields = info.split(/\r?\n/).map((line) => /^(\w+):(.*)$/.exec(line));
-  return new Map(fields.flatMap((match) => (match ? [[match[1] ?? '', match[2] ?? '']] : [])));
+  return new Map(Array.from(info.matchAll(/^(\w+):(.*)$/gm), ([, field = '', value = '']) => [field, value]));
 }
 
 async function readSetting(

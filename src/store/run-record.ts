@@ -59,21 +59,10 @@ function outcomeOf(job: RunJob): RunOutcome | undefined {
 export function toAttempts(run: Run, steps: readonly string[]): RunAttemptRecord[] {
   const attempts = new Map<number, RunAttemptRecord>();
   for (const text of steps) {
-    const step = JSON.parse(text) as RunStep;
-    const { attempt } = step;
-    if ('startedAt' in step) {
-      attempts.set(attempt, { attempt, worker: step.worker, startedAt: new Date(step.startedAt) });
-      continue;
-    }
+    const { attempt, ...step } = JSON.parse(text) as RunStep;
     const started = attempts.get(attempt);
-    if (!started) continue;
-    const { outcome, interruption } = step;
-    attempts.set(attempt, {
-      ...started,
-      endedAt: new Date(step.endedAt),
-      ...(outcome && { outcome }),
-      ...(interruption !== undefined && { interruption }),
-    });
+    if ('startedAt' in step) attempts.set(attempt, { attempt, ...step, startedAt: new Date(step.startedAt) });
+    else if (started) attempts.set(attempt, { ...started, ...step, endedAt: new Date(step.endedAt) });
   }
   return [...attempts.values()].map((record) => {
     if (record.endedAt) return record;

@@ -45,7 +45,6 @@ export interface AliveWorkers {
 export class WorkerRegistry {
   readonly #redis: RedisClient;
   readonly #keys: Keys;
-
   readonly #clock: RedisClock;
 
   constructor(redis: RedisClient, keys: Keys, clock: RedisClock) {
