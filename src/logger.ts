@@ -87,16 +87,16 @@ export function limitRepeats(
   tell: (error: Error, count: number | undefined) => void,
 ): (error: Error) => void {
   const kinds = new Map<string, { latest: Error; count: number }>();
-  const sumUpLater = (kind: string) => {
-    const sumUp = () => {
-      const repeated = kinds.get(kind);
-      kinds.delete(kind);
-      if (!repeated || repeated.count === 0) return;
-      tell(repeated.latest, repeated.count);
-      kinds.set(kind, { ...repeated, count: 0 });
-      sumUpLater(kind);
-    };
-    setTimeout(sumUp, REPEAT_MS).unref();
+  const sumUp = (kind: string) => {
+    const repeated = kinds.get(kind);
+    kinds.delete(kind);
+    if (!repeated || repeated.count === 0) return;
+    tell(repeated.latest, repeated.count);
+    begin(kind, repeated.latest);
+  };
+  const begin = (kind: string, latest: Error) => {
+    kinds.set(kind, { latest, count: 0 });
+    setTimeout(sumUp, REPEAT_MS, kind).unref();
   };
   return (error) => {
     const own = `${error.name} ${error.message.slice(0, 200).replace(PARTICULARS, '')}`;
@@ -107,9 +107,8 @@ export function limitRepeats(
       repeated.count += 1;
       return;
     }
-    kinds.set(kind, { latest: error, count: 0 });
+    begin(kind, error);
     tell(error, undefined);
-    sumUpLater(kind);
   };
 }
 

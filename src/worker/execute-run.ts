@@ -91,16 +91,9 @@ export async function executeRun(
   // Over the connection by which the run ends: whoever sees its end, there or in a line, finds its log complete.
   await log.send();
   const isRetried = result.mayRetry && !run.isLast;
-  const { status, reason, exitCode, httpStatus } = outcome;
-  const ending = {
-    ...names,
-    status: isRetried ? 'retrying' : status,
-    reason,
-    exitCode,
-    httpStatus,
-    durationMs,
-    message,
-  };
+  const { reason, exitCode, httpStatus } = outcome;
+  const status = isRetried ? 'retrying' : outcome.status;
+  const ending = { ...names, status, reason, exitCode, httpStatus, durationMs, message };
   void log.flush().then(() => logger.info(ending, isRetried ? 'run retries' : 'run ended'));
   return { ...result, outcome };
 }

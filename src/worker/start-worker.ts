@@ -92,13 +92,10 @@ export function startWorker(
 
   let isReady = false;
   let beatAt = 0;
-  const beat = async () => {
-    const isHeard = await side.workers.beat(id, config.WORKER_CONCURRENCY).then(
-      () => true,
-      () => false,
-    );
-    if (isHeard) beatAt = Date.now();
+  const onHeard = () => {
+    beatAt = Date.now();
   };
+  const beat = () => side.workers.beat(id, config.WORKER_CONCURRENCY).then(onHeard, () => undefined);
   ops?.attach({
     store: side,
     notReadyBecause: () => {
