@@ -134,17 +134,9 @@ export class AutomationStore {
     const now = Date.now();
     const apiKey = mintApiKey();
     const signingSecret = actionTypeOf(action).isSigned ? mintSigningSecret() : undefined;
-    const fields = fieldsAndValues({
-      ...encode(definition),
-      ...{
-        id,
-        createdAt: now,
-        updatedAt: now,
-        keyCreatedAt: now,
-        keyHash: hashApiKey(apiKey),
-        signingSecret,
-      },
-    });
+    const keyHash = hashApiKey(apiKey);
+    const times = { createdAt: now, updatedAt: now, keyCreatedAt: now };
+    const fields = fieldsAndValues({ ...encode(definition), id, ...times, keyHash, signingSecret });
     const keys = [this.#keys.automation(slug), this.#keys.automations];
     const created = await this.#redis.eval(SCRIPTS.create, keys.length, ...keys, slug, ...fields);
     if (created === 0) return { status: 'exists' };

@@ -57,8 +57,9 @@ export class QueueOpener {
   /** @throws QueueUnavailableError when a fail-fast connection is down */
   async open(): Promise<BullQueue> {
     const failsFast = !this.#redis.options.enableOfflineQueue;
-    if (failsFast && this.#redis.status !== 'ready')
+    if (failsFast && this.#redis.status !== 'ready') {
       throw new QueueUnavailableError('Redis is not connected.');
+    }
     this.#opening ??= this.#make().catch((error: Error) => {
       this.#opening = undefined;
       this.#onError(error);
