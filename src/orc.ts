@@ -1,12 +1,12 @@
 #!/usr/bin/env node
-import { Command, CommanderError } from 'commander';
+import { type Command, CommanderError } from 'commander';
 import { fileCommands } from './cli/apply.ts';
 import { automationsCommand } from './cli/automations.ts';
 import { completionCommands } from './cli/completion.ts';
 import type { CommandContext } from './cli/context.ts';
 import { doctorCommand } from './cli/doctor.ts';
-import { helpText } from './cli/help-text.ts';
 import { localCommand } from './cli/local.ts';
+import { OrcCommand } from './cli/orc-command.ts';
 import { CommandError, createOutput, UsageError } from './cli/output.ts';
 import { processCommands } from './cli/processes.ts';
 import { runsCommand } from './cli/runs.ts';
@@ -32,19 +32,15 @@ const context: CommandContext = {
   stateDir: () => stateDirOf(processEnvironment()),
 };
 
-const program = new Command('orc')
+const program = new OrcCommand('orc')
   .description('Start automations over HTTP, execute them, and see how they went.')
   .version(packageVersion(), '-V, --version', 'print the version')
-  .addHelpText(
-    'after',
-    helpText({
-      notes: `Commands use the Redis of REDIS_URL, or else of the \`orc local\` that runs in this folder or above it.
+  .moreHelp({
+    notes: `Commands use the Redis of REDIS_URL, or else of the \`orc local\` that runs in this folder or above it.
 See \`orc <command> --help\`. Commands that print a result print JSON with --json.`,
-      exitCodes:
-        '0 success, 1 failure, 2 usage error; commands that wait for a run have more, see their help',
-      examples: ['orc local', 'orc automations create hello -- cat', 'orc runs list'],
-    }),
-  )
+    exitCodes: '0 success, 1 failure, 2 usage error; commands that wait for a run have more, see their help',
+    examples: ['orc local', 'orc automations create hello -- cat', 'orc runs list'],
+  })
   .configureOutput({ writeOut: output.out, writeErr: output.err })
   .showHelpAfterError('See `orc <command> --help`.')
   .exitOverride();

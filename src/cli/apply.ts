@@ -2,7 +2,6 @@ import { readFile } from 'node:fs/promises';
 import { createInterface } from 'node:readline/promises';
 import { text } from 'node:stream/consumers';
 import { fileURLToPath } from 'node:url';
-import { Command } from 'commander';
 import { PACKAGE_ROOT } from '../core/package-root.ts';
 import type { Store } from '../store/store.ts';
 import {
@@ -14,7 +13,7 @@ import {
 } from './automation-entry.ts';
 import { carryOut } from './carry-out.ts';
 import { type CommandContext, withStore } from './context.ts';
-import { helpText } from './help-text.ts';
+import { OrcCommand } from './orc-command.ts';
 import { CommandError, type Output, table } from './output.ts';
 import { forPrograms, planOf, type Step } from './plan.ts';
 
@@ -28,11 +27,11 @@ interface ApplyOptions {
 }
 
 /** `orc apply` and `orc export`: automations as a file. */
-export function fileCommands(context: CommandContext): Command[] {
+export function fileCommands(context: CommandContext): OrcCommand[] {
   const { output } = context;
   const schemaPath = fileURLToPath(new URL(SCHEMA_FILE, PACKAGE_ROOT));
 
-  const applying = new Command('apply')
+  const applying = new OrcCommand('apply')
     .description('apply a file of automations, after showing the plan')
     .requiredOption('-f, --file <path>', 'the file, in YAML or JSON; - is standard input')
     .option('--dry-run', 'show the plan and change nothing')
@@ -43,10 +42,8 @@ export function fileCommands(context: CommandContext): Command[] {
     )
     .option('-y, --yes', 'do not ask before the plan is carried out')
     .option('--json', 'print JSON, and do not ask')
-    .addHelpText(
-      'after',
-      helpText({
-        notes: `In a terminal it asks before it changes anything; in a script it does not. The key of a new automation is shown only
+    .moreHelp({
+      notes: `In a terminal it asks before it changes anything; in a script it does not. The key of a new automation is shown only
 once or, with --keys-dir, written to a file that is named after the slug and that only you may read. Keys of existing
 automations never change. Without --prune nothing is deleted.
 
@@ -61,30 +58,26 @@ An example of the file; \`orc export\` writes one for what exists:
 
 Its fields are the options of \`orc automations create\`. With this schema, editors complete and check them:
   ${schemaPath}`,
-        exitCodes:
-          '0 the file is applied, or valid with --dry-run, 1 the file is invalid or a step failed, 2 usage error',
-        examples: [
-          'orc apply -f automations.yaml --dry-run',
-          'orc apply -f automations.yaml --prune --keys-dir keys',
-        ],
-      }),
-    )
+      exitCodes:
+        '0 the file is applied, or valid with --dry-run, 1 the file is invalid or a step failed, 2 usage error',
+      examples: [
+        'orc apply -f automations.yaml --dry-run',
+        'orc apply -f automations.yaml --prune --keys-dir keys',
+      ],
+    })
     .action(async (options: ApplyOptions) => {
       const { readAutomationFile } = await import('./automation-file.ts');
       const entries = readAutomationFile(await contentOf(options.file), nameOf(options.file));
       await withStore(context, (store) => apply(entries, store, options, output));
     });
 
-  const exporting = new Command('export')
+  const exporting = new OrcCommand('export')
     .description('print the existing automations as a file for `orc apply`')
     .option('--json', 'print JSON, which `orc apply` reads too')
-    .addHelpText(
-      'after',
-      helpText({
-        notes: `It has no API keys and no signing secrets, but it has the values of --env: protect the file accordingly.`,
-        examples: ['orc export > automations.yaml'],
-      }),
-    )
+    .moreHelp({
+      notes: `It has no API keys and no signing secrets, but it has the values of --env: protect the file accordingly.`,
+      examples: ['orc export > automations.yaml'],
+    })
     .action(async ({ json }: { json?: boolean }) => {
       const automations = await withStore(context, (store) => store.automations.list());
       const { entriesOf, writeAutomationFile } = await import('./automation-file.ts');

@@ -1,4 +1,3 @@
-import { Command } from 'commander';
 import { closest, distance } from 'fastest-levenshtein';
 import { actionTypeOf } from '../core/actions/actions.ts';
 import { type Automation, isSlug } from '../core/automation.ts';
@@ -14,7 +13,7 @@ import {
 } from './automation-entry.ts';
 import { type CommandContext, originFor, withStore } from './context.ts';
 import { formatDuration, formatRate, parseDuration } from './durations.ts';
-import { helpText } from './help-text.ts';
+import { OrcCommand } from './orc-command.ts';
 import { CommandError, pairs, table, UsageError } from './output.ts';
 
 const DEFAULT_GRACE = '24h';
@@ -35,9 +34,9 @@ interface CreateOptions extends Readonly<Record<string, unknown>> {
 }
 
 /** `orc automations …`: create and manage automations and their keys. */
-export function automationsCommand(context: CommandContext): Command {
+export function automationsCommand(context: CommandContext): OrcCommand {
   const { output } = context;
-  const group = new Command('automations').description('create and manage automations and their keys');
+  const group = new OrcCommand('automations').description('create and manage automations and their keys');
 
   const create = group
     .command('create')
@@ -58,19 +57,16 @@ export function automationsCommand(context: CommandContext): Command {
     .option('--on-worker-loss <choice>', 'what to do with a run whose worker dies: rerun or fail', 'rerun')
     .option('-q, --quiet', 'print only the key')
     .option('--json', 'print JSON')
-    .addHelpText(
-      'after',
-      helpText({
-        notes: `The command gets the payload on its standard input. Of the worker's environment it gets PATH, HOME, LANG, TZ and the
+    .moreHelp({
+      notes: `The command gets the payload on its standard input. Of the worker's environment it gets PATH, HOME, LANG, TZ and the
 variables of --pass-env. A URL gets the payload in a signed POST; the signing secret is shown only once, too.`,
-        examples: [
-          'orc automations create nightly-report -- python3 /srv/report.py --format pdf',
-          'orc automations create deploy --concurrency 1 --on-worker-loss fail --cwd /srv/app -- ./deploy.sh',
-          'orc automations create forward --url https://example.com/hook --attempts 5',
-          'KEY=$(orc automations create ping --quiet -- true)',
-        ],
-      }),
-    )
+      examples: [
+        'orc automations create nightly-report -- python3 /srv/report.py --format pdf',
+        'orc automations create deploy --concurrency 1 --on-worker-loss fail --cwd /srv/app -- ./deploy.sh',
+        'orc automations create forward --url https://example.com/hook --attempts 5',
+        'KEY=$(orc automations create ping --quiet -- true)',
+      ],
+    })
     .action(async (slug: string, command: string[], options: CreateOptions) => {
       const definition = definitionOf(slug, entryFrom(slug, command, options));
       const created = await withStore(context, ({ automations }) => automations.create(definition));
@@ -105,13 +101,10 @@ variables of --pass-env. A URL gets the payload in a signed POST; the signing se
     .command('list')
     .description('list all automations')
     .option('--json', 'print JSON')
-    .addHelpText(
-      'after',
-      helpText({
-        notes: MASKED,
-        examples: ['orc automations list', "orc automations list --json | jq -r '.[].slug'"],
-      }),
-    )
+    .moreHelp({
+      notes: MASKED,
+      examples: ['orc automations list', "orc automations list --json | jq -r '.[].slug'"],
+    })
     .action(async ({ json }: { json?: boolean }) => {
       const automations = await withStore(context, (store) => store.automations.list());
       if (json) return output.json(automations.map(masked));
@@ -138,7 +131,7 @@ variables of --pass-env. A URL gets the payload in a signed POST; the signing se
     )
     .argument('<slug>', 'the automation')
     .option('--json', 'print JSON')
-    .addHelpText('after', helpText({ notes: MASKED, examples: ['orc automations show nightly-report'] }))
+    .moreHelp({ notes: MASKED, examples: ['orc automations show nightly-report'] })
     .action(async (slug: string, { json }: { json?: boolean }) => {
       const { lastSuccess, rejections, ...automation } = await withStore(context, async (store) => {
         const found = await store.automations.get(slug);
@@ -163,7 +156,7 @@ variables of --pass-env. A URL gets the payload in a signed POST; the signing se
       .description(enabled ? 'accept triggers again' : 'reject triggers, and cancel the runs that still wait')
       .argument('<slug>', 'the automation')
       .option('--json', 'print JSON')
-      .addHelpText('after', helpText({ examples: [`orc automations ${verb} nightly-report`] }))
+      .moreHelp({ examples: [`orc automations ${verb} nightly-report`] })
       .action(async (slug: string, { json }: { json?: boolean }) => {
         await withStore(context, async (store) => {
           if (!(await store.automations.setEnabled(slug, enabled))) throw await unknownSlug(store, slug);
@@ -178,13 +171,10 @@ variables of --pass-env. A URL gets the payload in a signed POST; the signing se
     .description('delete an automation and its keys; its runs stay readable')
     .argument('<slug>', 'the automation')
     .option('--json', 'print JSON')
-    .addHelpText(
-      'after',
-      helpText({
-        notes: `Its waiting runs are not executed. A new automation may use the slug, with a new key.`,
-        examples: ['orc automations delete nightly-report'],
-      }),
-    )
+    .moreHelp({
+      notes: `Its waiting runs are not executed. A new automation may use the slug, with a new key.`,
+      examples: ['orc automations delete nightly-report'],
+    })
     .action(async (slug: string, { json }: { json?: boolean }) => {
       await withStore(context, async (store) => {
         if (!(await store.automations.delete(slug))) throw await unknownSlug(store, slug);
@@ -200,16 +190,13 @@ variables of --pass-env. A URL gets the payload in a signed POST; the signing se
     .option('--grace <duration>', 'how long the old key stays valid; 0 revokes it at once', DEFAULT_GRACE)
     .option('-q, --quiet', 'print only the new key')
     .option('--json', 'print JSON')
-    .addHelpText(
-      'after',
-      helpText({
-        notes: `The new key is shown only once. An older key that is still in its grace period becomes invalid at once.`,
-        examples: [
-          'orc automations rotate-key deploy',
-          'KEY=$(orc automations rotate-key deploy --grace 0 --quiet)',
-        ],
-      }),
-    )
+    .moreHelp({
+      notes: `The new key is shown only once. An older key that is still in its grace period becomes invalid at once.`,
+      examples: [
+        'orc automations rotate-key deploy',
+        'KEY=$(orc automations rotate-key deploy --grace 0 --quiet)',
+      ],
+    })
     .action(async (slug: string, options: { grace: string; quiet?: boolean; json?: boolean }) => {
       const graceMs = parseDuration(options.grace);
       if (graceMs > MAX_GRACE_MS) throw new UsageError('--grace must be at most 365d.');

@@ -1,8 +1,8 @@
-import { Argument, Command, type Option } from 'commander';
+import { Argument, type Command, type Option } from 'commander';
 import { isSlug } from '../core/automation.ts';
 import { RUN_STATUSES } from '../core/run.ts';
 import { type CommandContext, withStore } from './context.ts';
-import { helpText } from './help-text.ts';
+import { OrcCommand } from './orc-command.ts';
 
 /** How long completion waits for Redis, in milliseconds. */
 const SLUGS_DEADLINE_MS = 1000;
@@ -68,22 +68,19 @@ export function completionCommands(context: CommandContext, program: Command): [
   const { output } = context;
   const shells = Object.keys(SCRIPTS) as (keyof typeof SCRIPTS)[];
 
-  const completion = new Command('completion')
+  const completion = new OrcCommand('completion')
     .description('print the script for shell completion of commands, options and slugs')
     .addArgument(new Argument('<shell>', 'the shell').choices(shells))
-    .addHelpText(
-      'after',
-      helpText({
-        notes: `Slugs come from Redis, if it answers within a second.`,
-        examples: [
-          'source <(orc completion bash)',
-          'orc completion fish > ~/.config/fish/completions/orc.fish',
-        ],
-      }),
-    )
+    .moreHelp({
+      notes: `Slugs come from Redis, if it answers within a second.`,
+      examples: [
+        'source <(orc completion bash)',
+        'orc completion fish > ~/.config/fish/completions/orc.fish',
+      ],
+    })
     .action((shell: keyof typeof SCRIPTS) => output.out(SCRIPTS[shell]));
 
-  const complete = new Command('__complete').argument('[words...]').action(async (words: string[]) => {
+  const complete = new OrcCommand('__complete').argument('[words...]').action(async (words: string[]) => {
     for (const [word, meaning] of await candidatesFor(words, program, context)) {
       output.line(meaning === '' ? word : `${word}\t${meaning}`);
     }

@@ -1,33 +1,29 @@
-import { Command } from 'commander';
 import { type Config, ConfigError } from '../config.ts';
 import { checkDisk } from './checks/disk.ts';
 import { checkEnvironment } from './checks/environment.ts';
 import { type Finding, ok, problem } from './checks/finding.ts';
 import { checkRuns } from './checks/runs.ts';
 import { type CommandContext, withStore } from './context.ts';
-import { helpText } from './help-text.ts';
+import { OrcCommand } from './orc-command.ts';
 import { CommandError, type Output } from './output.ts';
 
 const STYLES = { ok: 'green', unknown: 'dim', warning: 'yellow', problem: 'red' } as const;
 
 /** `orc doctor`: finds what is wrong with this installation and names the cure. */
-export function doctorCommand(context: CommandContext): Command {
+export function doctorCommand(context: CommandContext): OrcCommand {
   const { output } = context;
-  return new Command('doctor')
+  return new OrcCommand('doctor')
     .description('check this installation and name the cure of each problem')
     .option('--json', 'print JSON')
-    .addHelpText(
-      'after',
-      helpText({
-        notes: `It checks the environment, Redis (connection, rights, version, persistence, eviction, memory, clock, latency), the
+    .moreHelp({
+      notes: `It checks the environment, Redis (connection, rights, version, persistence, eviction, memory, clock, latency), the
 workers, the runs and, for \`orc local\`, the disk. Run it with the environment of the API.
 
 Each finding is ok, a warning (works, but not for long or not safely), a problem (does not work or can lose runs) or
 unknown (this login may not check). All but ok come with the command or setting that cures them.`,
-        exitCodes: '0 no problem (warnings are possible), 1 a problem, 2 usage error',
-        examples: ['orc doctor', 'orc doctor --json | jq \'.[] | select(.state == "problem")\''],
-      }),
-    )
+      exitCodes: '0 no problem (warnings are possible), 1 a problem, 2 usage error',
+      examples: ['orc doctor', 'orc doctor --json | jq \'.[] | select(.state == "problem")\''],
+    })
     .action(async ({ json }: { json?: boolean }) => {
       const findings = await examine(context);
       if (json) output.json(findings);

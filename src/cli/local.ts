@@ -1,31 +1,27 @@
-import { Command } from 'commander';
 import { processEnvironment } from '../config.ts';
 import type { RunningLocal } from '../local/start-local.ts';
 import { curlLine } from './automations.ts';
 import { closeInOrder } from './closing.ts';
 import type { CommandContext } from './context.ts';
-import { helpText } from './help-text.ts';
 import { formatRecord } from './local-console.ts';
+import { OrcCommand } from './orc-command.ts';
 import type { Output } from './output.ts';
 
 /** `orc local`: everything on this machine. */
-export function localCommand(context: CommandContext): Command {
+export function localCommand(context: CommandContext): OrcCommand {
   const { output } = context;
-  return new Command('local')
+  return new OrcCommand('local')
     .description('run everything on this machine: a private Redis, the API and a worker; data in .orc')
     .option('--trust', 'accept a .orc that your state folder does not know, such as one from a backup')
-    .addHelpText(
-      'after',
-      helpText({
-        notes: `Redis comes from the PATH, or is fetched into your cache folder. The first start creates the automation hello and
+    .moreHelp({
+      notes: `Redis comes from the PATH, or is fetched into your cache folder. The first start creates the automation hello and
 prints its key. Other commands in this folder, or below it, find this Redis.
 
 .orc is used only if it is yours, nobody else can write to it, and your state folder ($XDG_STATE_HOME/orc, by default
 ~/.local/state/orc) knows it. A .orc that came with a repository has no effect.`,
-        exitCodes: '0 stopped with Ctrl-C, 1 could not start or a part of it ended, 2 usage error',
-        examples: ['orc local', 'PORT=8080 orc local'],
-      }),
-    )
+      exitCodes: '0 stopped with Ctrl-C, 1 could not start or a part of it ended, 2 usage error',
+      examples: ['orc local', 'PORT=8080 orc local'],
+    })
     .action(async ({ trust = false }: { trust?: boolean }) => {
       const config = context.config();
       let failure: string | undefined;

@@ -1,4 +1,3 @@
-import { Command } from 'commander';
 import { type Config, secretsOf } from '../config.ts';
 import { READY } from '../local/child.ts';
 import { createLogger, flush, type Logger } from '../logger.ts';
@@ -6,22 +5,19 @@ import type { Ops } from '../ops/start-ops.ts';
 import type { Tracing } from '../ops/tracing.ts';
 import { closeInOrder } from './closing.ts';
 import { type CommandContext, redisUrlOf } from './context.ts';
-import { helpText } from './help-text.ts';
+import { OrcCommand } from './orc-command.ts';
 
 /** `orc api` and `orc worker`: the two kinds of process of an installation. */
-export function processCommands(context: CommandContext): Command[] {
-  const api = new Command('api')
+export function processCommands(context: CommandContext): OrcCommand[] {
+  const api = new OrcCommand('api')
     .description('serve the HTTP API: one process of an installation')
-    .addHelpText(
-      'after',
-      helpText({
-        notes: `Environment variables configure it, such as REDIS_URL, HOST, PORT, PUBLIC_URL and TRUST_PROXY; README.md lists them
+    .moreHelp({
+      notes: `Environment variables configure it, such as REDIS_URL, HOST, PORT, PUBLIC_URL and TRUST_PROXY; README.md lists them
 all. On SIGTERM it answers every request it has read, within SHUTDOWN_GRACE_MS, and ends. A second signal more than half
 a second later ends it at once.`,
-        exitCodes: '0 ended by a signal, 1 could not start or failed, 2 usage error',
-        examples: ['REDIS_URL=redis://127.0.0.1:6379 PUBLIC_URL=https://orc.example.com orc api'],
-      }),
-    )
+      exitCodes: '0 ended by a signal, 1 could not start or failed, 2 usage error',
+      examples: ['REDIS_URL=redis://127.0.0.1:6379 PUBLIC_URL=https://orc.example.com orc api'],
+    })
     .action(async () => {
       refuseDebuggers();
       const config = context.config();
@@ -39,18 +35,15 @@ a second later ends it at once.`,
       process.send?.(READY);
     });
 
-  const worker = new Command('worker')
+  const worker = new OrcCommand('worker')
     .description('execute runs: one process of an installation')
-    .addHelpText(
-      'after',
-      helpText({
-        notes: `Environment variables configure it, such as REDIS_URL, WORKER_CONCURRENCY and RUN_TIMEOUT_MS; README.md lists them
+    .moreHelp({
+      notes: `Environment variables configure it, such as REDIS_URL, WORKER_CONCURRENCY and RUN_TIMEOUT_MS; README.md lists them
 all. On SIGTERM it gives its runs SHUTDOWN_GRACE_MS to end and returns the rest to the queue. A second signal more than
 half a second later ends it at once.`,
-        exitCodes: '0 ended by a signal, 1 could not start or failed, 2 usage error',
-        examples: ['REDIS_URL=redis://127.0.0.1:6379 WORKER_CONCURRENCY=20 orc worker'],
-      }),
-    )
+      exitCodes: '0 ended by a signal, 1 could not start or failed, 2 usage error',
+      examples: ['REDIS_URL=redis://127.0.0.1:6379 WORKER_CONCURRENCY=20 orc worker'],
+    })
     .action(async () => {
       refuseDebuggers();
       const config = context.config();

@@ -1,10 +1,9 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Command } from 'commander';
 import { isTerminal, type Run, type TerminalRunStatus } from '../core/run.ts';
 import type { Store } from '../store/store.ts';
 import { type CommandContext, withStore } from './context.ts';
 import { parseDuration } from './durations.ts';
-import { helpText } from './help-text.ts';
+import type { OrcCommand } from './orc-command.ts';
 import { CommandError, type Output } from './output.ts';
 
 /** How often a run is polled, in milliseconds. */
@@ -34,7 +33,7 @@ interface WaitOptions {
 }
 
 /** Adds `orc runs watch | cancel | retry`. */
-export function addRunControl(group: Command, context: CommandContext): void {
+export function addRunControl(group: OrcCommand, context: CommandContext): void {
   const { output } = context;
 
   group
@@ -43,13 +42,10 @@ export function addRunControl(group: Command, context: CommandContext): void {
     .argument('<runId>', 'the run')
     .option('--timeout <duration>', 'stop waiting after this time, such as 10m (default: never)')
     .option('--json', 'print the run as JSON when it has ended')
-    .addHelpText(
-      'after',
-      helpText({
-        exitCodes: EXIT_CODES_HELP,
-        examples: ['orc runs watch run_01a1fd79-2020-716f-b65b-e40f10ea5e54 --timeout 10m'],
-      }),
-    )
+    .moreHelp({
+      exitCodes: EXIT_CODES_HELP,
+      examples: ['orc runs watch run_01a1fd79-2020-716f-b65b-e40f10ea5e54 --timeout 10m'],
+    })
     .action(async (runId: string, options: WaitOptions) => {
       await withStore(context, (store) => watch(store, runId, options, output));
     });
@@ -59,14 +55,10 @@ export function addRunControl(group: Command, context: CommandContext): void {
     .description('cancel a run: a waiting run never starts, an executing one is ended on its worker')
     .argument('<runId>', 'the run')
     .option('--json', 'print JSON')
-    .addHelpText(
-      'after',
-      helpText({
-        notes:
-          'Its processes get TERM and, 5 seconds later, KILL. The command waits until the run has ended.',
-        examples: ['orc runs cancel run_01a1fd79-2020-716f-b65b-e40f10ea5e54'],
-      }),
-    )
+    .moreHelp({
+      notes: 'Its processes get TERM and, 5 seconds later, KILL. The command waits until the run has ended.',
+      examples: ['orc runs cancel run_01a1fd79-2020-716f-b65b-e40f10ea5e54'],
+    })
     .action(async (runId: string, { json }: { json?: boolean }) => {
       const run = await withStore(context, (store) => cancel(store, runId));
       if (json) output.json(run);
@@ -80,16 +72,13 @@ export function addRunControl(group: Command, context: CommandContext): void {
     .option('--wait', 'wait for the new run to end; the exit code tells its status')
     .option('--timeout <duration>', 'with --wait: stop waiting after this time (default: never)')
     .option('--json', 'print JSON')
-    .addHelpText(
-      'after',
-      helpText({
-        exitCodes: `with --wait: ${EXIT_CODES_HELP}`,
-        examples: [
-          'orc runs retry run_01a1fd79-2020-716f-b65b-e40f10ea5e54',
-          'orc runs retry run_01a1fd79-2020-716f-b65b-e40f10ea5e54 --wait --timeout 10m',
-        ],
-      }),
-    )
+    .moreHelp({
+      exitCodes: `with --wait: ${EXIT_CODES_HELP}`,
+      examples: [
+        'orc runs retry run_01a1fd79-2020-716f-b65b-e40f10ea5e54',
+        'orc runs retry run_01a1fd79-2020-716f-b65b-e40f10ea5e54 --wait --timeout 10m',
+      ],
+    })
     .action(async (runId: string, options: WaitOptions & { wait?: boolean }) => {
       await withStore(context, async (store) => {
         const newId = await retry(store, runId, context.config().MAX_QUEUED_RUNS);

@@ -1,13 +1,12 @@
 import { StringDecoder } from 'node:string_decoder';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { Command } from 'commander';
 import { isTerminal, RUN_STATUSES, type Run, type RunAttemptRecord, type RunStatus } from '../core/run.ts';
 import type { RunLogEntry } from '../store/run-log.ts';
 import type { Store } from '../store/store.ts';
 import { unknownSlug } from './automations.ts';
 import { type CommandContext, withStore } from './context.ts';
 import { formatDuration } from './durations.ts';
-import { helpText } from './help-text.ts';
+import { OrcCommand } from './orc-command.ts';
 import { type Output, type ProgramOutput, pairs, table, UsageError } from './output.ts';
 import { addRunControl, getRun } from './run-control.ts';
 import { overviewOf, summarise } from './status.ts';
@@ -26,9 +25,9 @@ const STATUS_STYLES: Readonly<Record<RunStatus, 'dim' | 'cyan' | 'yellow' | 'gre
 };
 
 /** `orc runs …`: list, watch, cancel and repeat runs. */
-export function runsCommand(context: CommandContext): Command {
+export function runsCommand(context: CommandContext): OrcCommand {
   const { output } = context;
-  const group = new Command('runs').description('list, watch, cancel and repeat runs');
+  const group = new OrcCommand('runs').description('list, watch, cancel and repeat runs');
 
   group
     .command('list')
@@ -37,16 +36,13 @@ export function runsCommand(context: CommandContext): Command {
     .option('--status <status>', `only runs with this status: ${RUN_STATUSES.join(', ')}`)
     .option('--limit <number>', 'maximum number of runs', '20')
     .option('--json', 'print JSON')
-    .addHelpText(
-      'after',
-      helpText({
-        notes: `A line on standard error says how many runs wait and execute, and how many workers are alive.`,
-        examples: [
-          'orc runs list --automation deploy --limit 5',
-          "orc runs list --status failed --json | jq -r '.[].id'",
-        ],
-      }),
-    )
+    .moreHelp({
+      notes: `A line on standard error says how many runs wait and execute, and how many workers are alive.`,
+      examples: [
+        'orc runs list --automation deploy --limit 5',
+        "orc runs list --status failed --json | jq -r '.[].id'",
+      ],
+    })
     .action(async (options: { automation?: string; status?: string; limit: string; json?: boolean }) => {
       const filter = filterOf(options);
       const { runs, overview } = await withStore(context, async (store) => {
@@ -85,7 +81,7 @@ export function runsCommand(context: CommandContext): Command {
     .description('show one run: its status, its result, its caller and its attempts')
     .argument('<runId>', 'the run, as in the answer to the trigger')
     .option('--json', 'print JSON')
-    .addHelpText('after', helpText({ examples: ['orc runs show run_01a1fd79-2020-716f-b65b-e40f10ea5e54'] }))
+    .moreHelp({ examples: ['orc runs show run_01a1fd79-2020-716f-b65b-e40f10ea5e54'] })
     .action(async (runId: string, { json }: { json?: boolean }) => {
       const { run, attempts, isCancelling } = await withStore(context, async (store) => {
         const found = await getRun(store, runId);
@@ -110,13 +106,10 @@ export function runsCommand(context: CommandContext): Command {
     .argument('<runId>', 'the run')
     .option('-f, --follow', 'keep printing until the run has ended')
     .option('--json', 'print one JSON object per line, with time, attempt and source')
-    .addHelpText(
-      'after',
-      helpText({
-        notes: `The first and the last 512 KiB of each run are kept; a remark says how much was cut between them.`,
-        examples: ['orc runs logs run_01a1fd79-2020-716f-b65b-e40f10ea5e54 --follow'],
-      }),
-    )
+    .moreHelp({
+      notes: `The first and the last 512 KiB of each run are kept; a remark says how much was cut between them.`,
+      examples: ['orc runs logs run_01a1fd79-2020-716f-b65b-e40f10ea5e54 --follow'],
+    })
     .action(async (runId: string, options: { follow?: boolean; json?: boolean }) => {
       await withStore(context, (store) => printLogs(store, runId, options, output));
     });

@@ -1,11 +1,10 @@
-import { Command } from 'commander';
 import { SLOTS_HELD_MS, slotsHeldSince } from '../core/slots.ts';
 import type { QueueOverview } from '../store/runs.ts';
 import type { Store } from '../store/store.ts';
 import type { AliveWorkers } from '../store/workers.ts';
 import { type CommandContext, withStore } from './context.ts';
 import { formatDuration } from './durations.ts';
-import { helpText } from './help-text.ts';
+import { OrcCommand } from './orc-command.ts';
 import { pairs, table } from './output.ts';
 
 /** Rows shown of each table, so that the output fits one screen. */
@@ -57,18 +56,15 @@ export function summarise(overview: Overview): string {
 }
 
 /** `orc status`: what waits, what executes and what is stuck, on one screen. */
-export function statusCommand(context: CommandContext): Command {
+export function statusCommand(context: CommandContext): OrcCommand {
   const { output } = context;
-  return new Command('status')
+  return new OrcCommand('status')
     .description('show what waits, what executes and what is stuck, on one screen')
     .option('--json', 'print JSON')
-    .addHelpText(
-      'after',
-      helpText({
-        notes: `\`orc doctor\` finds what is wrong with the installation.`,
-        examples: ['orc status', 'watch orc status'],
-      }),
-    )
+    .moreHelp({
+      notes: `\`orc doctor\` finds what is wrong with the installation.`,
+      examples: ['orc status', 'watch orc status'],
+    })
     .action(async ({ json }: { json?: boolean }) => {
       const { overview, automations } = await withStore(context, async (store) => ({
         overview: await overviewOf(store),
