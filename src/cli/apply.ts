@@ -14,7 +14,7 @@ import {
 import { carryOut } from './carry-out.ts';
 import { type CommandContext, withStore } from './context.ts';
 import { OrcCommand } from './orc-command.ts';
-import { CommandError, type Output, table } from './output.ts';
+import { CommandError, type Output } from './output.ts';
 import { forPrograms, planOf, type Step } from './plan.ts';
 
 interface ApplyOptions {
@@ -124,9 +124,7 @@ async function contentOf(file: string): Promise<string> {
 
 function showPlan(plan: readonly Step[], kept: number, output: Output): void {
   if (plan.length > 0) {
-    const [header = '', ...lines] = table(['PLAN', 'AUTOMATION', 'WHAT'], plan.flatMap(describe));
-    output.line(output.style('dim', header));
-    for (const line of lines) output.line(line);
+    output.table(['PLAN', 'AUTOMATION', 'WHAT'], plan.flatMap(describe));
     output.line();
   }
   if (kept > 0) output.line(`Not in the file, kept without --prune: ${kept}.`);

@@ -14,7 +14,7 @@ import {
 import { type CommandContext, originFor, withStore } from './context.ts';
 import { formatDuration, formatRate, parseDuration } from './durations.ts';
 import { OrcCommand } from './orc-command.ts';
-import { CommandError, pairs, table, UsageError } from './output.ts';
+import { CommandError, pairs, UsageError } from './output.ts';
 
 const DEFAULT_GRACE = '24h';
 
@@ -119,9 +119,7 @@ variables of --pass-env. A URL gets the payload in a signed POST; the signing se
         actionTypeOf(action).describe(action)[0][1],
         name,
       ]);
-      const [header = '', ...lines] = table(['SLUG', 'STATE', 'ACTION', 'NAME'], rows);
-      output.line(output.style('dim', header));
-      for (const line of lines) output.line(line);
+      output.table(['SLUG', 'STATE', 'ACTION', 'NAME'], rows);
     });
 
   group

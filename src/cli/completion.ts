@@ -1,5 +1,5 @@
 import { Argument, type Command, type Option } from 'commander';
-import { isSlug } from '../core/automation.ts';
+import { isSlug, ON_WORKER_LOSS } from '../core/automation.ts';
 import { RUN_STATUSES } from '../core/run.ts';
 import { type CommandContext, withStore } from './context.ts';
 import { OrcCommand } from './orc-command.ts';
@@ -81,33 +81,38 @@ export function completionCommands(context: CommandContext, program: Command): [
     .action((shell: keyof typeof SCRIPTS) => output.out(SCRIPTS[shell]));
 
   const complete = new OrcCommand('__complete').argument('[words...]').action(async (words: string[]) => {
-    for (const [word, meaning] of await candidatesFor(words, program, context)) {
-      output.line(meaning === '' ? word : `${word}\t${meaning}`);
-    }
+    for (const line of await candidatesFor(words, program, context)) output.line(line);
   });
 
   return [completion, complete];
 }
 
-type Candidate = [word: string, meaning: string];
+/** Values of options. */
+const VALUES: Readonly<Record<string, readonly string[]>> = {
+  '--status': RUN_STATUSES,
+  '--on-worker-loss': ON_WORKER_LOSS,
+  '--file': [FILES],
+  '--keys-dir': [FILES],
+  '--cwd': [FILES],
+};
 
-/** Candidates for the last of these words. */
+/** Candidates for the last of these words, as lines. */
 async function candidatesFor(
   words: readonly string[],
   program: Command,
   context: CommandContext,
-): Promise<Candidate[]> {
+): Promise<readonly string[]> {
   const before = words.slice(0, -1);
   // After `--` comes the command line of a program.
-  if (before.includes('--')) return [[FILES, '']];
+  if (before.includes('--')) return [FILES];
   // Bash passes an equals sign as a separate word.
   const current = words.at(-1)?.replace(/^=$/, '') ?? '';
-  const { command, argumentCount, option } = read(
+  const place = read(
     before.filter((word) => word !== '='),
     program,
   );
-  const candidates = await allCandidates(command, argumentCount, option, current, context);
-  return candidates.filter(([word]) => word === FILES || word.startsWith(current));
+  const candidates = await allCandidates(place, current.startsWith('-'), context);
+  return candidates.filter((line) => line === FILES || line.startsWith(current));
 }
 
 /** The command of a command line, how many arguments it has so far, and the option that still needs its value. */
@@ -130,44 +135,30 @@ function read(words: readonly string[], program: Command) {
 }
 
 async function allCandidates(
-  command: Command,
-  argumentCount: number,
-  option: Option | undefined,
-  current: string,
+  { command, argumentCount, option }: ReturnType<typeof read>,
+  isOption: boolean,
   context: CommandContext,
-): Promise<Candidate[]> {
-  if (option) return valuesOf(option.long ?? '', context);
-  if (current.startsWith('-')) return optionsOf(command);
-  if (command.commands.length > 0) return subcommandsOf(command);
+): Promise<readonly string[]> {
+  if (option?.long === '--automation') return slugs(context);
+  if (option) return VALUES[option.long ?? ''] ?? [];
+  if (isOption) {
+    const options = command.createHelp().visibleOptions(command);
+    return options.map(({ long, description }) => `${long}\t${description}`);
+  }
+  if (command.commands.length > 0) {
+    const visible = command.commands.filter((each) => !each.name().startsWith('__'));
+    return visible.map((each) => `${each.name()}\t${each.description()}`);
+  }
   const argument = command.registeredArguments[argumentCount];
-  if (argument?.argChoices) return argument.argChoices.map((word) => [word, '']);
   // `create` takes a new slug.
-  return argument?.name() === 'slug' && command.name() !== 'create' ? slugs(context) : [];
+  if (argument?.name() === 'slug' && command.name() !== 'create') return slugs(context);
+  return argument?.argChoices ?? [];
 }
 
-function subcommandsOf(command: Command): Candidate[] {
-  const visible = command.commands.filter((each) => !each.name().startsWith('__'));
-  return visible.map((each) => [each.name(), each.description()]);
-}
-
-function optionsOf(command: Command): Candidate[] {
-  const options = command.options.map(({ long, description }): Candidate => [long ?? '', description]);
-  return [...options, ['--help', 'display help for command']];
-}
-
-/** Candidates for the value of an option. */
-async function valuesOf(option: string, context: CommandContext): Promise<Candidate[]> {
-  const plain = (values: readonly string[]) => values.map((value): Candidate => [value, '']);
-  if (option === '--automation') return slugs(context);
-  if (option === '--status') return plain(RUN_STATUSES);
-  if (option === '--on-worker-loss') return plain(['rerun', 'fail']);
-  return ['--file', '--keys-dir', '--cwd'].includes(option) ? [[FILES, '']] : [];
-}
-
-async function slugs(context: CommandContext): Promise<Candidate[]> {
+async function slugs(context: CommandContext): Promise<string[]> {
   try {
     const found = await withStore(context, (store) => store.automations.slugs(), SLUGS_DEADLINE_MS);
-    return found.filter(isSlug).map((slug): Candidate => [slug, 'automation']);
+    return found.filter(isSlug).map((slug) => `${slug}\tautomation`);
   } catch {
     return [];
   }

@@ -31,6 +31,8 @@ export interface Output {
   err(text: string): void;
   /** One line of a result; on a terminal it stays one line, whatever is in it. */
   line(text?: string): void;
+  /** Lines of a table; its cells may be styled. */
+  table(header: string[], rows: string[][]): void;
   /** A result for programs: one JSON value. */
   json(value: unknown): void;
   /** For the output of one program, which keeps its colours. */
@@ -47,6 +49,10 @@ export interface ProgramOutput {
 
 const ESC = '\u001b';
 
+/** Stands for the ESC of our own styles; an ESC in what others wrote is shown instead. */
+const STYLE_MARK = randomUUID();
+const OWN_STYLE = new RegExp(`${STYLE_MARK}\\[[\\d;]*m`, 'g');
+
 /** @param noColor whether NO_COLOR is set (no-color.org) */
 export function createOutput(
   stdout: NodeJS.WriteStream,
@@ -60,20 +66,28 @@ export function createOutput(
     });
   }
   const isColorful = (stdout.isTTY || stderr.isTTY) && !noColor;
-  // Stands for the ESC of our own styles; an ESC in what others wrote is shown instead.
-  const styleMark = randomUUID();
-  const ownStyle = new RegExp(`${styleMark}\\[[\\d;]*m`, 'g');
   const print = (stream: NodeJS.WriteStream, text: string, allowed: string) => {
     stream.write(
-      stream.isTTY ? visible(text, allowed).replaceAll(styleMark, ESC) : text.replace(ownStyle, ''),
+      stream.isTTY ? visible(text, allowed).replaceAll(STYLE_MARK, ESC) : text.replace(OWN_STYLE, ''),
     );
+  };
+  const line = (text = '') => {
+    print(stdout, text, '');
+    stdout.write('\n');
+  };
+  const style = (name: Style, text: string) => {
+    if (!isColorful) return text;
+    const [begin = '', end = ''] = styleText(name, '|').replaceAll(ESC, STYLE_MARK).split('|');
+    return begin + text + end;
   };
   return {
     out: (text) => print(stdout, text, '\n\t'),
     err: (text) => print(stderr, text, '\n\t'),
-    line: (text = '') => {
-      print(stdout, text, '');
-      stdout.write('\n');
+    line,
+    table: (header, rows) => {
+      table(header, rows).forEach((text, index) => {
+        line(index === 0 ? style('dim', text) : text);
+      });
     },
     json: (value) => print(stdout, `${JSON.stringify(value, null, 2)}\n`, '\n'),
     programOutput: (to) => {
@@ -85,25 +99,17 @@ export function createOutput(
         end: () => void stream.write(text.end()),
       };
     },
-    style: (style, text) => {
-      if (!isColorful) return text;
-      const [begin = '', end = ''] = styleText(style, '|').replaceAll(ESC, styleMark).split('|');
-      return begin + text + end;
-    },
+    style,
   };
 }
 
-/** Columns as wide as their widest cell; the last one is not padded. Style the lines after padding. */
+/** Columns as wide as their widest cell; the last one is not padded. */
 export function table(header: string[], rows: string[][]): string[] {
-  const widths = header.map((_, column) =>
-    Math.max(...[header, ...rows].map((row) => row[column]?.length ?? 0)),
-  );
-  return [header, ...rows].map((row) =>
-    row
-      .map((cell, column) => (column === row.length - 1 ? cell : cell.padEnd(widths[column] ?? 0)))
-      .join('  ')
-      .trimEnd(),
-  );
+  const lines = [header, ...rows];
+  const widthOf = (cell = '') => cell.replace(OWN_STYLE, '').length;
+  const widths = header.map((_, column) => Math.max(...lines.map((row) => widthOf(row[column]))));
+  const pad = (cell: string, column: number) => cell + ' '.repeat((widths[column] ?? 0) - widthOf(cell));
+  return lines.map((row) => [...row.slice(0, -1).map(pad), ...row.slice(-1)].join('  ').trimEnd());
 }
 
 /** Names and values, one pair per line, the values aligned. Pairs without a value are left out. */

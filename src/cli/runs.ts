@@ -7,7 +7,7 @@ import { unknownSlug } from './automations.ts';
 import { type CommandContext, withStore } from './context.ts';
 import { formatDuration } from './durations.ts';
 import { OrcCommand } from './orc-command.ts';
-import { type Output, type ProgramOutput, pairs, table, UsageError } from './output.ts';
+import { type Output, type ProgramOutput, pairs, UsageError } from './output.ts';
 import { addRunControl, getRun } from './run-control.ts';
 import { overviewOf, summarise } from './status.ts';
 
@@ -60,20 +60,12 @@ export function runsCommand(context: CommandContext): OrcCommand {
       const rows = runs.map((run) => [
         run.id,
         run.automation,
-        run.status,
+        styled(run.status, output),
         run.acceptedAt.toISOString(),
         durationOf(run) ?? '',
         run.outcome?.message ?? '',
       ]);
-      const [header = '', ...lines] = table(
-        ['RUN', 'AUTOMATION', 'STATUS', 'ACCEPTED', 'TOOK', 'RESULT'],
-        rows,
-      );
-      output.line(output.style('dim', header));
-      lines.forEach((line, index) => {
-        const status = runs[index]?.status ?? 'queued';
-        output.line(line.replace(` ${status} `, ` ${output.style(STATUS_STYLES[status], status)} `));
-      });
+      output.table(['RUN', 'AUTOMATION', 'STATUS', 'ACCEPTED', 'TOOK', 'RESULT'], rows);
     });
 
   group
@@ -97,7 +89,7 @@ export function runsCommand(context: CommandContext): OrcCommand {
       if (isCancelling) output.line('An operator has cancelled this run; its worker is ending it.');
       if (attempts.length < 2) return;
       output.line();
-      for (const line of describeAttempts(attempts)) output.line(line);
+      output.table(['ATTEMPT', 'STARTED', 'TOOK', 'WORKER', 'RESULT'], attempts.map(rowOf));
     });
 
   group
@@ -140,6 +132,7 @@ async function printLogs(
   output: Output,
 ): Promise<void> {
   let position: string | undefined;
+  const cutBefore = gapFinder();
   const printer = json ? printerOfJson(output) : printerOfText(output);
   for (;;) {
     // The status is read first: the log of an ended run is complete.
@@ -148,7 +141,7 @@ async function printLogs(
       const { entries, position: next } = await store.runLogs.read(runId, position);
       if (entries.length === 0) break;
       position = next;
-      for (const entry of entries) printer.print(entry);
+      for (const entry of entries) printer.print(entry, cutBefore(entry));
     }
     if (!follow || isTerminal(run.status)) return printer.end();
     await sleep(FOLLOW_INTERVAL_MS);
@@ -156,7 +149,8 @@ async function printLogs(
 }
 
 interface LogPrinter {
-  print(entry: RunLogEntry): void;
+  /** @param cutBytes how many bytes were cut from the log before this entry */
+  print(entry: RunLogEntry, cutBytes: number): void;
   end(): void;
 }
 
@@ -172,13 +166,10 @@ function gapFinder(): (entry: RunLogEntry) => number {
 }
 
 function printerOfJson(output: Output): LogPrinter {
-  const cutBefore = gapFinder();
   // An entry may end inside a character; the rest is in the next entry of that attempt and source.
   const decoders = new Map<string, StringDecoder>();
   return {
-    print: (entry) => {
-      const { time, attempt, source, data } = entry;
-      const cutBytes = cutBefore(entry);
+    print: ({ time, attempt, source, data }, cutBytes) => {
       if (cutBytes > 0) {
         output.out(`${JSON.stringify({ attempt, cutBytes })}\n`);
         decoders.clear();
@@ -192,16 +183,13 @@ function printerOfJson(output: Output): LogPrinter {
 }
 
 function printerOfText(output: Output): LogPrinter {
-  const cutBefore = gapFinder();
   const programs = new Map<string, ProgramOutput>();
   const end = () => {
     for (const program of programs.values()) program.end();
     programs.clear();
   };
   return {
-    print: (entry) => {
-      const { attempt, source, data } = entry;
-      const cutBytes = cutBefore(entry);
+    print: ({ attempt, source, data }, cutBytes) => {
       if (cutBytes > 0) {
         end();
         output.err(`\norc: ${cutBytes} bytes of output were cut here\n`);
@@ -221,13 +209,17 @@ function durationOf({ startedAt, endedAt, status }: Run): string | undefined {
   return formatDuration((endedAt ?? new Date()).getTime() - startedAt.getTime());
 }
 
+function styled(status: RunStatus, output: Output): string {
+  return output.style(STATUS_STYLES[status], status);
+}
+
 function describe(run: Run, output: Output): string[] {
   const { outcome } = run;
   return pairs([
     ['run', run.id],
     ['repeats', run.retryOf],
     ['automation', run.automation],
-    ['status', output.style(STATUS_STYLES[run.status], run.status)],
+    ['status', styled(run.status, output)],
     ['result', outcome?.message],
     ['reason', outcome?.reason],
     ['exit code', outcome?.exitCode === undefined ? undefined : String(outcome.exitCode)],
@@ -246,13 +238,8 @@ function describe(run: Run, output: Output): string[] {
   ]);
 }
 
-function describeAttempts(attempts: readonly RunAttemptRecord[]): string[] {
-  const rows = attempts.map(({ attempt, worker, startedAt, endedAt, outcome, interruption }) => [
-    String(attempt),
-    startedAt.toISOString(),
-    endedAt ? formatDuration(endedAt.getTime() - startedAt.getTime()) : '',
-    worker,
-    outcome?.message ?? interruption ?? 'executing',
-  ]);
-  return table(['ATTEMPT', 'STARTED', 'TOOK', 'WORKER', 'RESULT'], rows);
+function rowOf({ attempt, worker, startedAt, endedAt, outcome, interruption }: RunAttemptRecord): string[] {
+  const took = endedAt ? formatDuration(endedAt.getTime() - startedAt.getTime()) : '';
+  const result = outcome?.message ?? interruption ?? 'executing';
+  return [String(attempt), startedAt.toISOString(), took, worker, result];
 }

@@ -5,7 +5,7 @@ import type { AliveWorkers } from '../store/workers.ts';
 import { type CommandContext, withStore } from './context.ts';
 import { formatDuration } from './durations.ts';
 import { OrcCommand } from './orc-command.ts';
-import { pairs, table } from './output.ts';
+import { pairs } from './output.ts';
 
 /** Rows shown of each table, so that the output fits one screen. */
 const MAX_ROWS = 10;
@@ -111,10 +111,8 @@ export function statusCommand(context: CommandContext): OrcCommand {
 
   function print(header: string[], rows: string[][]): void {
     if (rows.length === 0) return;
-    const [head = '', ...lines] = table(header, rows.slice(0, MAX_ROWS));
     output.line();
-    output.line(output.style('dim', head));
-    for (const line of lines) output.line(line);
+    output.table(header, rows.slice(0, MAX_ROWS));
     if (rows.length > MAX_ROWS) output.line(`… and ${rows.length - MAX_ROWS} more; all of them: --json`);
   }
 }
