@@ -11,12 +11,13 @@ import {
   symlink,
   writeFile,
 } from 'node:fs/promises';
-import { dirname, join } from 'node:path';
+import { join } from 'node:path';
 import {
   checkOwner,
   checkOwnFolder,
   DATA_FOLDER,
   DataFolderError,
+  isSocketPath,
   LINK_NAME,
   NAME_FILE,
   readEntry,
@@ -25,9 +26,6 @@ import {
 } from './data-folder.ts';
 import { LOCK_NAME, takeLock } from './folder-lock.ts';
 import { type Answer, answerStatus, type LocalStatus } from './local-status.ts';
-
-/** Maximum length of a socket's path without its final NUL; macOS has the smallest. */
-const MAX_SOCKET_PATH_BYTES = 103;
 
 /** A path as long as the longest socket path in an entry of the state folder. */
 const LONGEST_SOCKET = join(LINK_NAME, `${LOCK_NAME}-XXXXXX`, '12345678');
@@ -60,19 +58,19 @@ export interface ClaimedFolder {
  *
  * @throws DataFolderError when it cannot be trusted, or another process uses it
  */
-export async function claimDataFolder({
-  directory,
-  stateDir,
-  trust,
-  status,
-}: ClaimOptions): Promise<ClaimedFolder> {
+export async function claimDataFolder(options: ClaimOptions): Promise<ClaimedFolder> {
+  const { directory, stateDir, trust, status } = options;
   const dataDir = join(await realpath(directory), DATA_FOLDER);
   await makeFolder(dataDir, 'Start orc local in a folder that you may write to');
   await makeFolder(stateDir, 'Set XDG_STATE_HOME to a folder that you may write to');
   const { dev, ino } = await checkOwnFolder(dataDir);
   const entry = await entryFor(dataDir, stateDir, trust);
   const socketDir = join(stateDir, entry.name);
-  checkSocketPath(join(socketDir, LONGEST_SOCKET));
+  if (!isSocketPath(join(socketDir, LONGEST_SOCKET))) {
+    throw new DataFolderError(
+      `${socketDir} is too long for the path of a socket, or contains a question mark. Set XDG_STATE_HOME to a shorter path.`,
+    );
+  }
   await pointTo(dataDir, socketDir);
 
   const lock = await takeLock(dataDir, join(socketDir, LINK_NAME), status);
@@ -143,15 +141,6 @@ async function entryFor(
     );
   }
   return { name: randomBytes(16).toString('base64url'), isNew: true };
-}
-
-function checkSocketPath(path: string): void {
-  // In a REDIS_URL, options follow a question mark.
-  if (Buffer.byteLength(path) <= MAX_SOCKET_PATH_BYTES && !path.includes('?')) return;
-  const folder = dirname(dirname(dirname(path)));
-  throw new DataFolderError(
-    `${folder} is too long for the path of a socket, or contains a question mark. Set XDG_STATE_HOME to a shorter path.`,
-  );
 }
 
 /** Links the entry to the data folder. */

@@ -21,6 +21,14 @@ export const LINK_NAME = 'data';
 export const REDIS_SOCKET = 'redis.sock';
 export const STATUS_SOCKET = 'local.sock';
 
+/** Maximum length of a socket's path without its final NUL; macOS has the smallest. */
+const MAX_SOCKET_PATH_BYTES = 103;
+
+/** Whether a socket can have this path; in a REDIS_URL, options follow a question mark. */
+export function isSocketPath(path: string): boolean {
+  return Buffer.byteLength(path) <= MAX_SOCKET_PATH_BYTES && !path.includes('?');
+}
+
 /** A data folder cannot be used; the message says why and what to do. */
 export class DataFolderError extends Error {
   override readonly name = 'DataFolderError';

@@ -22,28 +22,18 @@ const APT_PACKAGES = [
 
 /** The first one on the PATH is the system's. apt does not install, see `fromApt`. */
 const PACKAGE_MANAGERS: readonly PackageManager[] = [
-  { command: 'apt-get', byHand: 'apt-get install redis-server', needsRoot: true, install: [] },
-  {
-    command: 'apk',
-    byHand: 'apk add redis',
-    needsRoot: true,
-    install: ['add --no-cache redis', 'add --no-cache valkey'],
-  },
-  {
-    command: 'dnf',
-    byHand: 'dnf install redis',
-    needsRoot: true,
-    install: ['install -y redis', 'install -y valkey'],
-  },
-  { command: 'brew', byHand: 'brew install redis', needsRoot: false, install: ['install redis'] },
+  { command: 'apt-get', byHand: 'apt-get install redis-server', needsRoot: true },
+  { command: 'apk', byHand: 'apk add redis', needsRoot: true, install: 'add --no-cache' },
+  { command: 'dnf', byHand: 'dnf install redis', needsRoot: true, install: 'install -y' },
+  { command: 'brew', byHand: 'brew install redis', needsRoot: false, install: 'install' },
 ];
 
 interface PackageManager {
   readonly command: string;
   readonly byHand: string;
   readonly needsRoot: boolean;
-  /** Arguments to try in order until one succeeds. */
-  readonly install: readonly string[];
+  /** Arguments before the name of the package to install: redis or, if that fails, valkey. */
+  readonly install?: string;
 }
 
 export interface RedisServer {
@@ -89,17 +79,13 @@ export class RedisServerMissingError extends Error {
  *
  * @throws RedisServerMissingError
  */
-export async function findRedisServer({
-  env,
-  cacheDir = defaultCacheDir(env),
-  name,
-  report,
-}: FindRedisServerOptions): Promise<RedisServer> {
+export async function findRedisServer(options: FindRedisServerOptions): Promise<RedisServer> {
+  const { env, cacheDir = defaultCacheDir(env), name } = options;
   const causes: Error[] = [];
   const steps = [fromPath, fromCache, fromApt, ...(name ? [] : [fromPackageManager, fromBuild])];
   for (const step of steps) {
     try {
-      const server = await step({ env, cacheDir: resolve(cacheDir), name, report });
+      const server = await step({ ...options, cacheDir: resolve(cacheDir) });
       if (server) return server;
     } catch (error) {
       causes.push(error instanceof Error ? error : new Error(String(error)));
@@ -149,11 +135,12 @@ async function fromApt(search: Search): Promise<RedisServer | undefined> {
 
 async function fromPackageManager(search: Search): Promise<RedisServer | undefined> {
   const { env, report } = search;
-  const system = await firstManager(env, ({ install }) => install.length > 0);
+  const system = await firstManager(env, ({ install }) => install !== undefined);
   if (!system) return undefined;
   const { command, needsRoot, install, path } = system;
   if (needsRoot && !isRoot()) throw new Error(`${command}: only root can install packages`);
-  return firstSuccess(install, async (args) => {
+  return firstSuccess(['redis', 'valkey'], async (name) => {
+    const args = `${install} ${name}`;
     report(`Redis is not installed; running \`${command} ${args}\``);
     await run(path, args.split(' '), { ...env, HOMEBREW_NO_AUTO_UPDATE: '1' });
     const server = await fromPath(search);

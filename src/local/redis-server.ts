@@ -7,6 +7,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { promisify } from 'node:util';
+import { isSocketPath } from './data-folder.ts';
 import type { RedisServer } from './find-redis-server.ts';
 import { freePort } from './free-port.ts';
 
@@ -15,9 +16,6 @@ const LOADING_TIMEOUT_MS = 60_000;
 const STOP_TIMEOUT_MS = 10_000;
 const ANSWER_TIMEOUT_MS = 1000;
 const POLL_MS = 20;
-
-/** Maximum length of a socket's path without its final NUL; macOS has the smallest. */
-const MAX_SOCKET_PATH_BYTES = 103;
 
 const PERSISTENCE = {
   /** Every acknowledged write survives a power failure. */
@@ -205,9 +203,7 @@ function ask(socketPath: string, command: string): Promise<string> {
 
 async function placeSocket(folder: string): Promise<{ socketPath: string; temporaryDir?: string }> {
   const socketPath = join(folder, 'redis.sock');
-  // ioredis reads options after a question mark.
-  const fits = Buffer.byteLength(socketPath) <= MAX_SOCKET_PATH_BYTES && !socketPath.includes('?');
-  if (fits) return { socketPath };
+  if (isSocketPath(socketPath)) return { socketPath };
   const temporaryDir = await mkdtemp(join(tmpdir(), 'orc-'));
   return { socketPath: join(temporaryDir, 'redis.sock'), temporaryDir };
 }
