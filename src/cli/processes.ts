@@ -19,11 +19,7 @@ a second later ends it at once.`,
       examples: ['REDIS_URL=redis://127.0.0.1:6379 PUBLIC_URL=https://orc.example.com orc api'],
     })
     .action(async () => {
-      refuseDebuggers();
-      const config = context.config();
-      const logger = createLogger(config.LOG_LEVEL, 'api', secretsOf(config));
-      const redisUrl = await redisUrlOf(context);
-      const tracing = await tracingOf('api', config, logger);
+      const { config, logger, redisUrl, tracing } = await prepare('api', context);
       const { startApi } = await import('../api/start-api.ts');
       const ops = await opsOf(config, logger);
       const running = await startApi(config, redisUrl, logger, { ops, tracing }).catch(async (error) => {
@@ -45,11 +41,7 @@ half a second later ends it at once.`,
       examples: ['REDIS_URL=redis://127.0.0.1:6379 WORKER_CONCURRENCY=20 orc worker'],
     })
     .action(async () => {
-      refuseDebuggers();
-      const config = context.config();
-      const logger = createLogger(config.LOG_LEVEL, 'worker', secretsOf(config));
-      const redisUrl = await redisUrlOf(context);
-      const tracing = await tracingOf('worker', config, logger);
+      const { config, logger, redisUrl, tracing } = await prepare('worker', context);
       const { startWorker } = await import('../worker/start-worker.ts');
       const ops = await opsOf(config, logger);
       const running = startWorker(config, redisUrl, logger, { ops, tracing });
@@ -69,22 +61,19 @@ async function opsOf(config: Config, logger: Logger): Promise<Ops | undefined> {
   return startOps(config, port, logger);
 }
 
-async function tracingOf(
-  name: 'api' | 'worker',
-  config: Config,
-  logger: Logger,
-): Promise<Tracing | undefined> {
-  if (config.OTEL_EXPORTER_OTLP_ENDPOINT === undefined) return undefined;
-  const { startTracing } = await import('../ops/tracing.ts');
-  return startTracing(name, config, logger);
-}
-
-/**
- * On SIGUSR1 Node would open a debugger port, through which commands of the same user, and everybody on the machine, could
- * read the process's memory.
- */
-function refuseDebuggers(): void {
+/** What both kinds of process begin with. */
+async function prepare(name: 'api' | 'worker', context: CommandContext) {
+  // On SIGUSR1 Node would open a debugger port, through which commands of the same user, and everybody on the machine,
+  // could read the process's memory.
   process.on('SIGUSR1', () => undefined);
+  const config = context.config();
+  const logger = createLogger(config.LOG_LEVEL, name, secretsOf(config));
+  const redisUrl = await redisUrlOf(context);
+  const tracing =
+    config.OTEL_EXPORTER_OTLP_ENDPOINT === undefined
+      ? undefined
+      : await (await import('../ops/tracing.ts')).startTracing(name, config, logger);
+  return { config, logger, redisUrl, tracing };
 }
 
 /** Shuts the process down on SIGTERM and SIGINT, after an uncaught error, and when its parent is gone. */
