@@ -67,7 +67,8 @@ Its fields are the options of \`orc automations create\`. With this schema, edit
     })
     .action(async (options: ApplyOptions) => {
       const { readAutomationFile } = await import('./automation-file.ts');
-      const entries = readAutomationFile(await contentOf(options.file), nameOf(options.file));
+      const name = options.file === '-' ? 'standard input' : options.file;
+      const entries = readAutomationFile(await contentOf(options.file), name);
       await withStore(context, (store) => apply(entries, store, options, output));
     });
 
@@ -107,10 +108,6 @@ async function apply(
   if (!yes && !json && !(await askToContinue())) throw new CommandError('Nothing was changed.');
   await carryOut(plan, store, options, output);
   if (!json) output.line(summarise(plan));
-}
-
-function nameOf(file: string): string {
-  return file === '-' ? 'standard input' : file;
 }
 
 async function contentOf(file: string): Promise<string> {

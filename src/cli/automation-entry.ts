@@ -158,10 +158,14 @@ function problemOf(field: string, problem: string): EntryProblem {
 }
 
 function unknownField(name: string): string {
-  const nearest = closest(name, Object.keys(EXPECTED));
-  return distance(name, nearest) <= MAX_TYPOS
-    ? `is unknown. Did you mean ${nearest}?`
-    : `is unknown. Known fields: ${Object.keys(EXPECTED).join(', ')}.`;
+  const known = Object.keys(EXPECTED);
+  return `is unknown.${didYouMean(name, known) || ` Known fields: ${known.join(', ')}.`}`;
+}
+
+/** Suggests the known name that this one may be a typo of; empty if there is none. */
+export function didYouMean(name: string, known: readonly string[]): string {
+  const nearest = known.length > 0 ? closest(name, known) : undefined;
+  return nearest && distance(name, nearest) <= MAX_TYPOS ? ` Did you mean ${nearest}?` : '';
 }
 
 /** Quotes a value, unless it is long or may be a secret. */

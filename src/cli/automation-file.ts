@@ -56,21 +56,15 @@ export function readAutomationFile(text: string, name: string): Map<string, Auto
   const document = parseDocument(text, { lineCounter, prettyErrors: false, merge: true, stringKeys: true });
   const messageAt = (offset: number, message: string) =>
     `${name}:${lineCounter.linePos(offset).line || 1}: ${message}`;
-  let messages = document.errors.map(({ pos, message }) => messageAt(pos[0], message));
-  let automations: Readonly<Record<string, unknown>> = {};
-  if (messages.length === 0) {
-    const content = contentOf(document);
-    messages = problemsOfFile(content).map(({ path, message }) =>
-      messageAt(offsetOf(document, path), message),
-    );
-    automations = (content as { automations?: Record<string, unknown> } | null)?.automations ?? {};
-  }
-  if (messages.length > 0) {
-    throw new CommandError(
-      `${name} is not a valid file of automations; nothing was changed.\n${messages.join('\n')}`,
-    );
-  }
-  return new Map(Object.entries(automations as Record<string, AutomationEntry>));
+  const refuse = (messages: string[]) => {
+    if (messages.length === 0) return;
+    const summary = `${name} is not a valid file of automations; nothing was changed.`;
+    throw new CommandError([summary, ...messages].join('\n'));
+  };
+  refuse(document.errors.map(({ pos, message }) => messageAt(pos[0], message)));
+  const content = contentOf(document);
+  refuse(problemsOfFile(content).map(({ path, message }) => messageAt(offsetOf(document, path), message)));
+  return new Map(Object.entries((content as { automations: Record<string, AutomationEntry> }).automations));
 }
 
 /** Resolves aliases, up to a limit that stops a small file from becoming a huge one. */
@@ -125,12 +119,11 @@ function problemsOfFile(content: unknown): FileProblem[] {
     const message = 'automations must be a map of slugs to automations; {} is an empty one';
     return [...unknown, { path: ['automations'], message }];
   }
-  const problems = Object.entries(automations).flatMap(([slug, entry]) => [
-    ...(isSlug(slug)
-      ? []
-      : [{ path: ['automations', slug], message: `'${slug}' is not a slug. ${WHAT_A_SLUG_IS}` }]),
-    ...problemsOfEntry(entry).map((problem) => inFile(slug, problem)),
-  ]);
+  const problems = Object.entries(automations).flatMap(([slug, entry]) => {
+    const ofSlug = { path: ['automations', slug], message: `'${slug}' is not a slug. ${WHAT_A_SLUG_IS}` };
+    const ofEntry = problemsOfEntry(entry).map((problem) => inFile(slug, problem));
+    return isSlug(slug) ? ofEntry : [ofSlug, ...ofEntry];
+  });
   return [...unknown, ...problems];
 }
 

@@ -1,4 +1,3 @@
-import { closest, distance } from 'fastest-levenshtein';
 import { actionTypeOf } from '../core/actions/actions.ts';
 import { type Automation, isSlug } from '../core/automation.ts';
 import type { Rejection } from '../store/rejections.ts';
@@ -7,6 +6,7 @@ import { ACTION_OPTIONS, SAY_WHAT_IT_DOES } from './action-options.ts';
 import {
   type AutomationEntry,
   definitionOf,
+  didYouMean,
   masked,
   problemsOfEntry,
   WHAT_A_SLUG_IS,
@@ -20,9 +20,6 @@ const DEFAULT_GRACE = '24h';
 
 /** Longest grace period of an old key, in milliseconds. */
 const MAX_GRACE_MS = 365 * 86_400_000;
-
-/** A slug that differs in more letters than this from another one is not a typo of it. */
-const MAX_TYPOS = 3;
 
 const MASKED = 'Possible secrets in URLs are shown as ***; `orc export` prints them in full.';
 
@@ -227,9 +224,7 @@ export function curlLine(origin: string, slug: string, apiKey: string, payload =
 
 /** The error for an unknown slug; it suggests a similar one. */
 export async function unknownSlug(store: Store, slug: string): Promise<CommandError> {
-  const slugs = await store.automations.slugs();
-  const nearest = slugs.length > 0 ? closest(slug, slugs) : undefined;
-  const suggestion = nearest && distance(slug, nearest) <= MAX_TYPOS ? ` Did you mean ${nearest}?` : '';
+  const suggestion = didYouMean(slug, await store.automations.slugs());
   return new CommandError(
     `There is no automation ${JSON.stringify(slug)}.${suggestion} All of them: orc automations list`,
   );

@@ -27,12 +27,6 @@ export interface KeyFiles {
 /** Disk space reserved for each file, in bytes. */
 const RESERVED_BYTES = 128;
 
-/** A temporary file that is renamed once its content is written. */
-interface ReservedFile {
-  handle: FileHandle;
-  temporaryPath: string;
-}
-
 /**
  * Reserves a file for each expected secret, which only its owner may read or write.
  *
@@ -42,7 +36,8 @@ export async function openKeyFiles(
   directory: string,
   expected: readonly ExpectedSecrets[],
 ): Promise<KeyFiles> {
-  const reserved = new Map<string, ReservedFile>();
+  /** Temporary files by the path that they get once their content is written. */
+  const reserved = new Map<string, { handle: FileHandle; temporaryPath: string }>();
   const keyPath = (slug: string) => join(directory, slug);
   const secretPath = (slug: string) => `${keyPath(slug)}.signing-secret`;
   const close = async () => {
@@ -52,7 +47,13 @@ export async function openKeyFiles(
     }
     reserved.clear();
   };
-  const reserve = async (path: string) => {
+  const reserve = async (path: string, mayReplaceFile: boolean) => {
+    const stats = await lstat(path).catch((error: NodeJS.ErrnoException) => {
+      if (error.code !== 'ENOENT') throw error;
+    });
+    if (stats && !(mayReplaceFile && stats.isFile())) {
+      throw new CommandError(`${path} already exists. Move it away first; nothing was changed.`);
+    }
     const temporaryPath = join(directory, `.new-${randomBytes(8).toString('hex')}`);
     const handle = await open(temporaryPath, 'wx', 0o600);
     reserved.set(path, { handle, temporaryPath });
@@ -72,15 +73,9 @@ export async function openKeyFiles(
   try {
     await mkdir(directory, { recursive: true, mode: 0o700 });
     for (const { slug, hasApiKey, hasSigningSecret } of expected) {
-      if (hasApiKey) {
-        await checkFree(keyPath(slug), () => false);
-        await reserve(keyPath(slug));
-      }
-      if (hasSigningSecret) {
-        // An existing file is of an automation that had this slug, or delivered to a URL, before.
-        await checkFree(secretPath(slug), (isFile) => isFile);
-        await reserve(secretPath(slug));
-      }
+      if (hasApiKey) await reserve(keyPath(slug), false);
+      // An existing file is of an automation that had this slug, or delivered to a URL, before.
+      if (hasSigningSecret) await reserve(secretPath(slug), true);
     }
   } catch (error) {
     await close();
@@ -96,14 +91,4 @@ export async function openKeyFiles(
     },
     close,
   };
-}
-
-/** @throws CommandError when the path exists and may not be replaced */
-async function checkFree(path: string, mayReplace: (isFile: boolean) => boolean): Promise<void> {
-  const stats = await lstat(path).catch((error: NodeJS.ErrnoException) => {
-    if (error.code === 'ENOENT') return undefined;
-    throw error;
-  });
-  if (!stats || mayReplace(stats.isFile())) return;
-  throw new CommandError(`${path} already exists. Move it away first; nothing was changed.`);
 }
