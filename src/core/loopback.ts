@@ -1,8 +1,11 @@
-import { isIPv4 } from 'node:net';
+import { BlockList, isIP } from 'node:net';
+
+const LOOPBACK = new BlockList();
+LOOPBACK.addSubnet('127.0.0.0', 8, 'ipv4');
+LOOPBACK.addAddress('::1', 'ipv6');
 
 /** Whether a host is a loopback address or `localhost`. IPv6 addresses may be in brackets. */
 export function isLoopback(host: string): boolean {
-  return (
-    host === 'localhost' || host === '::1' || host === '[::1]' || (isIPv4(host) && host.startsWith('127.'))
-  );
+  const address = host.replace(/^\[(.*)\]$/, '$1');
+  return host === 'localhost' || LOOPBACK.check(address, isIP(address) === 6 ? 'ipv6' : 'ipv4');
 }

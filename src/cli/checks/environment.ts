@@ -1,13 +1,10 @@
-import { BlockList, isIP, isIPv6 } from 'node:net';
+import { isIP, isIPv6 } from 'node:net';
 import type { Config } from '../../config.ts';
+import { isLoopback } from '../../core/loopback.ts';
 import { type Finding, ok, problem, warning } from './finding.ts';
 
 /** A network with a shorter prefix than this, in bits, is too large to hold only one's own proxies. */
 const WIDEST_PREFIX = { ipv4: 8, ipv6: 16 } as const;
-
-const LOOPBACK = new BlockList();
-LOOPBACK.addSubnet('127.0.0.0', 8, 'ipv4');
-LOOPBACK.addAddress('::1', 'ipv6');
 
 /** Whether PUBLIC_URL and TRUST_PROXY fit the way the API is reached. */
 export function checkEnvironment(config: Config): Finding[] {
@@ -15,14 +12,14 @@ export function checkEnvironment(config: Config): Finding[] {
 }
 
 function checkPublicUrl({ PUBLIC_URL, HOST, TRUST_PROXY }: Config): Finding {
-  const isReachable = !isLoopback(HOST) || TRUST_PROXY !== undefined;
+  const isReachable = !isThisMachine(HOST) || TRUST_PROXY !== undefined;
   if (PUBLIC_URL === undefined) {
     if (!isReachable) return ok('PUBLIC_URL', 'not set; only this machine can reach the API');
     const message = 'not set: links come from the headers of each request';
     return warning('PUBLIC_URL', message, 'PUBLIC_URL=https://<the name callers use>');
   }
   const { protocol, hostname, host } = new URL(PUBLIC_URL);
-  if (protocol === 'https:' || isLoopback(hostname)) return ok('PUBLIC_URL', PUBLIC_URL);
+  if (protocol === 'https:' || isThisMachine(hostname)) return ok('PUBLIC_URL', PUBLIC_URL);
   const message = `${PUBLIC_URL}: API keys cross the network unencrypted`;
   return warning('PUBLIC_URL', message, `PUBLIC_URL=https://${host}, with TLS at a load balancer`);
 }
@@ -60,8 +57,6 @@ function prefixOf(network: string): number | undefined {
   return /^\d{1,3}$/.test(bits) && Number(bits) <= width ? Number(bits) : undefined;
 }
 
-function isLoopback(host: string): boolean {
-  const address = host.replace(/^\[|\]$/g, '');
-  if (isIP(address) === 0) return address === 'localhost' || address.endsWith('.localhost');
-  return LOOPBACK.check(address, isIPv6(address) ? 'ipv6' : 'ipv4');
+function isThisMachine(host: string): boolean {
+  return isLoopback(host) || host.endsWith('.localhost');
 }
