@@ -49,7 +49,7 @@ function differences(before: AutomationDefinition, after: AutomationDefinition):
     .filter((field) => !isMapField(field))
     .map((field) => {
       const change = { from: shownFrom[field], to: shownTo[field] };
-      return textOf(change.from) === textOf(change.to) ? { field } : { field, ...change };
+      return JSON.stringify(change.from) === JSON.stringify(change.to) ? { field } : { field, ...change };
     });
   const inMaps = changed
     .filter(isMapField)
@@ -60,11 +60,7 @@ function differences(before: AutomationDefinition, after: AutomationDefinition):
 function differingKeys(before: unknown, after: unknown): string[] {
   const [from, to] = [new Map(Object.entries(before ?? {})), new Map(Object.entries(after ?? {}))];
   const keys = new Set([...from.keys(), ...to.keys()]);
-  return [...keys].filter((key) => textOf(from.get(key)) !== textOf(to.get(key)));
-}
-
-function textOf(value: unknown): string | undefined {
-  return JSON.stringify(value);
+  return [...keys].filter((key) => JSON.stringify(from.get(key)) !== JSON.stringify(to.get(key)));
 }
 
 /** A step as JSON: without the entry, whose values may be secrets. */

@@ -104,17 +104,13 @@ export async function getRun(store: Store, runId: string): Promise<Run> {
 }
 
 /** @throws CommandError with the exit code of the run's status, unless it succeeded */
-async function watch(
-  store: Store,
-  runId: string,
-  { timeout, json }: WaitOptions,
-  output: Output,
-): Promise<void> {
+async function watch(store: Store, runId: string, options: WaitOptions, output: Output): Promise<void> {
+  const { timeout, json = false } = options;
   const deadline = timeout === undefined ? Number.POSITIVE_INFINITY : Date.now() + parseDuration(timeout);
   let shown = '';
   for (;;) {
     const run = await getRun(store, runId);
-    if (isTerminal(run.status)) return conclude(run, run.status, json ?? false, output);
+    if (isTerminal(run.status)) return conclude(run, run.status, json, output);
     const step = describeStep(run);
     if (step !== shown) output.err(`${step}\n`);
     shown = step;

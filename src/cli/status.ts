@@ -47,7 +47,9 @@ export function summarise(overview: Overview): string {
   const { queued, retrying, running, oldestQueued, workersAlive } = overview;
   const age = oldestQueued ? `, the oldest for ${ageOf(oldestQueued.acceptedAt)}` : '';
   return [
-    workersAlive === 0 ? 'NO WORKER IS ALIVE' : `${count(workersAlive, 'worker')} alive`,
+    workersAlive === 0
+      ? 'NO WORKER IS ALIVE'
+      : `${workersAlive} worker${workersAlive === 1 ? '' : 's'} alive`,
     `${queued} queued${age}`,
     `${running.length} running`,
     ...(describeHeldSlots(overview) === undefined ? [] : ['ALL SLOTS ARE HELD: orc status']),
@@ -128,8 +130,4 @@ async function automationsOf(store: Store) {
 
 function ageOf(time: Date): string {
   return formatDuration(Math.max(0, Date.now() - time.getTime()));
-}
-
-function count(number: number, noun: string): string {
-  return `${number} ${noun}${number === 1 ? '' : 's'}`;
 }

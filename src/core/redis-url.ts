@@ -54,7 +54,10 @@ const MASTER_FORM = /^[\w.-]+$/;
  * @throws RedisUrlError
  */
 export function parseRedisUrl(url: string): RedisAddress {
-  if (url.startsWith('/')) return parseSocketPath(url);
+  if (url.startsWith('/')) {
+    if (url.includes('?')) throw new RedisUrlError('is a path with parameters, which needs unix://');
+    return { topology: 'socket', path: url, tls: false, db: 0 };
+  }
   if (url.startsWith('unix://')) return parseSocketUrl(url);
   if (!/^rediss?(\+(sentinel|cluster))?:\/\//.test(url)) throw new RedisUrlError('is invalid');
   const [, scheme, topology, login, hosts = '', path = '', query] = REDIS_FORM.exec(url) ?? invalid();
@@ -71,11 +74,6 @@ export function parseRedisUrl(url: string): RedisAddress {
     throw new RedisUrlError('names several hosts, which needs redis+sentinel:// or redis+cluster://');
   }
   return { ...access, topology: 'single', ...node, db: parseDb(path) };
-}
-
-function parseSocketPath(path: string): RedisAddress {
-  if (path.includes('?')) throw new RedisUrlError('is a path with parameters, which needs unix://');
-  return { topology: 'socket', path, tls: false, db: 0 };
 }
 
 function parseSocketUrl(url: string): RedisAddress {
@@ -129,14 +127,14 @@ function parseDb(text: string | undefined): number {
 
 /** Not URLSearchParams: it reads a plus sign as a space, and a password may contain one. */
 function parseParameters(query: string | undefined, known: string[]): Record<string, string | undefined> {
-  const parameters = (query || undefined)?.split('&').map((text) => {
+  const parameters = (query ? query.split('&') : []).map((text) => {
     const [name = '', ...value] = text.split('=');
     if (!known.includes(name)) {
       throw new RedisUrlError(`has unknown parameters; known: ${known.join(', ') || 'none'}`);
     }
     return [name, decode(value.join('='))];
   });
-  return Object.fromEntries(parameters ?? []);
+  return Object.fromEntries(parameters);
 }
 
 function decode(text: string): string {

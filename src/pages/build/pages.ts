@@ -9,17 +9,15 @@ export const SOURCE = new URL('src/pages/', PACKAGE_ROOT);
 /** The public pages, in reading order. */
 export async function readPages(): Promise<Page[]> {
   const read = (name: string) => readFile(new URL(name, SOURCE), 'utf8');
-  return [
+  const pages = [
     {
       path: '/',
-      twin: '/index.md',
       title: 'orc: start automations over HTTP',
       description: 'What orc is, and the one request that starts a run.',
       markdown: await read('home.md'),
     },
     {
       path: '/docs',
-      twin: '/docs.md',
       title: 'orc documentation',
       description:
         'Authentication, triggering, safe retries, waiting for a run, payload, limits, health, errors, versioning.',
@@ -27,18 +25,17 @@ export async function readPages(): Promise<Page[]> {
     },
     {
       path: '/docs/errors',
-      twin: '/docs/errors.md',
       title: 'orc errors',
       description: 'Every error identifier with its cause, its cure and an example.',
       markdown: errorsMarkdown(),
     },
     {
       path: '/docs/recipes',
-      twin: '/docs/recipes.md',
       title: 'orc recipes',
       description:
         'Ready-made requests for curl, shell, GitHub Actions, GitLab CI, Jenkins, Python, TypeScript, uptime monitors and AI agents.',
       markdown: await read('recipes.md'),
     },
   ];
+  return pages.map((page) => ({ ...page, twin: page.path === '/' ? '/index.md' : `${page.path}.md` }));
 }

@@ -62,13 +62,8 @@ ${hasContents ? body.replace('<h2', () => `${contents}<h2`) : body}</main>
 `;
 }
 
-interface Section {
-  id: string;
-  html: string;
-}
-
-function renderBody(markdown: string): { body: string; sections: Section[] } {
-  const sections: Section[] = [];
+function renderBody(markdown: string) {
+  const sections: { id: string; html: string }[] = [];
   const marked = new Marked({
     async: false,
     renderer: {
