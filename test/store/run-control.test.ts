@@ -152,7 +152,8 @@ test('every attempt is kept with its worker, its times and its end', async () =>
   const automation = await createTriggered(store, 'history', { attempts: 3 });
   const runId = await acceptRun(store, automation);
   const first = new HeldAttempts();
-  const one = startConsumer(store, first.execute, { workerId: 'one' });
+  // With one slot, it cannot take the run again while it closes.
+  const one = startConsumer(store, first.execute, { workerId: 'one', concurrency: 1 });
   await first.untilStarted(runId);
   await one.close(0);
   const held = new HeldAttempts();
