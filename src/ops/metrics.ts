@@ -52,6 +52,7 @@ export class Metrics {
   });
   readonly #ended = new Counter({
     name: 'orc_runs_ended_total',
+    // A run that is cancelled while it waits ends in no worker, but in the process of the command line.
     help: 'Runs that have ended for good in this process, by how they ended.',
     labelNames: ['automation', 'status'],
     registers: this.#registers,

@@ -33,7 +33,8 @@ export interface LaneOwner {
 /**
  * Concurrency limits over all workers. A run of an automation with a limit waits in the automation's lane, in order of
  * acceptance and outside the workers' queue, until it gets a place; it keeps the place until it has ended.
- * {@link RunLanes.tidy} repairs what a crash leaves unfinished.
+ * {@link RunLanes.tidy} repairs what a crash leaves unfinished. Runs outside of every lane are not looked for: the script that
+ * accepts a run parks it and puts it into its lane in one step.
  */
 export class RunLanes {
   readonly #redis: RedisClient;
