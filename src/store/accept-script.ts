@@ -197,7 +197,9 @@ export async function defineAcceptScript(
   redis.defineCommand('orcAccept', { lua: acceptLua(standard, delayed), numberOfKeys });
   return async (job, request, ownKeys) => {
     const { args } = await addJobCall(redis, queue, job, request.runId);
-    const [, , laneOptions = ''] = (await addJobCall(redis, queue, parked(job), request.runId)).args;
+    // Only a run with a lane can be parked.
+    const parkedCall = request.concurrency && (await addJobCall(redis, queue, parked(job), request.runId));
+    const [, , laneOptions = ''] = parkedCall ? parkedCall.args : [];
     const keys = [...bullmqKeys, ...ACCEPT_KEYS.map((name) => ownKeys[name])];
     return redis.orcAccept(...keys, ...args, laneOptions, JSON.stringify(request));
   };
