@@ -17,24 +17,24 @@ RUN npm ci --omit=dev
 FROM ${NODE_IMAGE}
 # tini is process 1: it ends node when a signal comes before node handles signals, and reaps processes that commands leave.
 # A process whose binary its user may not read belongs to root in /proc, so commands cannot read the environment and memory
-# of the worker and of tini. Commands use the ordinary node on the PATH.
+# of the worker and of tini. Commands use the ordinary node on the PATH. git, with HTTPS and SSH, is for the worker's checkouts.
 RUN apt-get update \
-  && apt-get install --yes --no-install-recommends tini \
+  && apt-get install --yes --no-install-recommends ca-certificates git openssh-client tini \
   && rm -rf /var/lib/apt/lists/* /var/cache/apt/* /var/log/apt /var/log/dpkg.log \
   && chmod 711 /usr/bin/tini \
   && install -D --mode=711 "$(command -v node)" /usr/local/lib/orc/node \
   && useradd --uid 1001 --user-group --no-create-home --home-dir /tmp orc-worker
 # Callers reach a container through its own address; the ops listener stays on the loopback interface.
-ENV NODE_ENV=production HOST=0.0.0.0 OPS_PORT=9464
+ENV NODE_ENV=production HOST=0.0.0.0 CONSOLE_HOST=0.0.0.0 OPS_PORT=9464
 WORKDIR /app
 COPY package.json ./
 COPY --from=production-dependencies /app/node_modules ./node_modules
 COPY --from=build /app/dist ./dist
 COPY openapi ./openapi
 RUN sed --in-place '1s,.*,#!/usr/local/lib/orc/node,' dist/orc.js && ln -s /app/dist/orc.js /usr/local/bin/orc
-# The API's user; the worker runs as 1001:1001. A number lets Kubernetes verify that it is not root. Both write only to /tmp.
+# The user of the API and the console; the worker runs as 1001:1001. A number lets Kubernetes verify that it is not root. All write only to /tmp.
 USER 1000:1000
-EXPOSE 3000
+EXPOSE 3000 3001
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=5s --start-period=10s --retries=3 \
   CMD ["/usr/local/lib/orc/node", "-e", "fetch(`http://127.0.0.1:${process.env.OPS_PORT}/ready`).then(({ ok }) => process.exit(ok ? 0 : 1), () => process.exit(1))"]

@@ -2,7 +2,13 @@ import { defineConfig } from 'rolldown';
 import packageJson from './package.json' with { type: 'json' };
 
 /** What is optional, what only builds the pages, and a native package. */
-const OUTSIDE = [...Object.keys(packageJson.peerDependencies), 'marked', 'shiki', 'msgpackr-extract'];
+const OUTSIDE = [
+  ...Object.keys(packageJson.peerDependencies),
+  'marked',
+  'rolldown',
+  'shiki',
+  'msgpackr-extract',
+];
 
 /**
  * Makes `dist`: the code and its dependencies in a few files. A process would need twice as long to find and load a thousand
@@ -14,6 +20,7 @@ export default defineConfig({
     orc: 'src/orc.ts',
     'guard-process': 'src/worker/guard/guard-process.ts',
     'build/write-site': 'src/pages/build/write-site.ts',
+    'build/write-console': 'src/console/build/write-console.ts',
     'build/write-openapi': 'src/api/write-openapi.ts',
     'build/write-schema': 'src/cli/write-schema.ts',
   },
@@ -23,7 +30,6 @@ export default defineConfig({
     dir: 'dist',
     cleanDir: true,
     chunkFileNames: 'chunks/[name].js',
-    sourcemap: true,
     // Node keeps the text of what it has loaded: in two bytes for every character of a file that has one beyond Latin-1.
     charset: 'ascii',
     comments: false,

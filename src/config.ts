@@ -20,7 +20,7 @@ const oneOf = <const T extends string[]>(
     options,
   );
 
-/** Every environment variable orc reads. The README's table is held against this schema by a test. */
+/** Every environment variable orc reads. The table of docs/configure.md is held against this schema by a test. */
 export const ConfigSchema = Type.Object({
   HOST: Type.String({
     default: '127.0.0.1',
@@ -91,6 +91,30 @@ export const ConfigSchema = Type.Object({
     minimum: 0,
     description: 'Ended runs to keep of each automation, unless it has its own `--keep-runs`',
   }),
+  KEEP_BYTES: Type.Optional(
+    Type.Integer({
+      minimum: 1_048_576,
+      description:
+        'Memory of Redis for the logs, results and artifacts of all ended runs, in bytes; beyond it, those of the oldest runs are removed. Default: 1 GiB or, if that is less, a quarter of `maxmemory`',
+    }),
+  ),
+  ARTIFACT_LIMIT_BYTES: Type.Integer({
+    default: 1_048_576,
+    minimum: 0,
+    maximum: 16_777_216,
+    description: 'Artifacts that are kept of one run, in bytes',
+  }),
+  WORKSPACE_DIR: optionalText({
+    pattern: '^/',
+    description:
+      'Folder of a worker for the workspaces of agents and its copies of their repositories. Default: `orc` in `XDG_CACHE_HOME` or `~/.cache`',
+  }),
+  REPOSITORY_CACHE_BYTES: Type.Integer({
+    default: 10_737_418_240,
+    minimum: 0,
+    description:
+      'Disk space for the copies of repositories, in bytes; beyond it, the least recently used ones are removed',
+  }),
   SHUTDOWN_GRACE_MS: Type.Integer({
     default: 10_000,
     minimum: 100,
@@ -111,9 +135,9 @@ export const ConfigSchema = Type.Object({
   OPS_PORT: Type.Optional(
     Type.Integer({
       minimum: 0,
-      maximum: 65_534,
+      maximum: 65_533,
       description:
-        'Port of the private listener of `orc api` or `orc worker`. With `orc local`: of the API; the worker uses the next port. Default: no listener',
+        'Port of the private listener of `orc api`, `orc worker` or `orc console`. With `orc local`: of the API; the worker and the console use the next two. Default: no listener',
     }),
   ),
   OPS_QUEUES: oneOf(['off', 'read', 'write'], {
@@ -125,6 +149,30 @@ export const ConfigSchema = Type.Object({
     minLength: 16,
     description:
       'Password for `/queues`, at least 16 characters. Required unless `OPS_HOST` is a loopback address',
+  }),
+  CONSOLE_HOST: Type.String({
+    default: '127.0.0.1',
+    minLength: 1,
+    description: 'Address the console listens on. `0.0.0.0` for all interfaces',
+  }),
+  CONSOLE_PORT: Type.Integer({
+    default: 3001,
+    minimum: 0,
+    maximum: 65_535,
+    description: 'Port the console listens on. With `orc local`, the default is `PORT` + 1',
+  }),
+  CONSOLE_URL: origin(
+    'Origin of the console for operators, used in login links; other names than this and `localhost` are refused. Default: `http://localhost` with `CONSOLE_PORT`',
+  ),
+  CONSOLE_TRUST_PROXY: optionalText({
+    pattern: '^[0-9A-Fa-f.:/, ]+$',
+    description:
+      'Addresses or networks of reverse proxies before the console whose `X-Forwarded-For` and `CONSOLE_USER_HEADER` are trusted, comma-separated',
+  }),
+  CONSOLE_USER_HEADER: optionalText({
+    pattern: "^[A-Za-z0-9!#$%&'*+.^_`|~-]+$",
+    description:
+      'Header in which a single sign-on proxy names the operator, such as `X-Forwarded-User`. Requires `CONSOLE_TRUST_PROXY`',
   }),
   OTEL_EXPORTER_OTLP_ENDPOINT: optionalText({
     pattern: '^https?://',
@@ -180,6 +228,9 @@ export function readConfig(env: NodeJS.ProcessEnv = process.env): Config {
   if (redisUrlProblem) problems.set('REDIS_URL', redisUrlProblem);
   const { OPS_QUEUES, OPS_TOKEN, OPS_HOST } = values;
   if (OPS_QUEUES !== 'off' && !OPS_TOKEN && !isLoopback(OPS_HOST)) problems.set('OPS_TOKEN', 'is missing');
+  if (values.CONSOLE_USER_HEADER !== undefined && values.CONSOLE_TRUST_PROXY === undefined) {
+    problems.set('CONSOLE_TRUST_PROXY', 'is missing, without which anybody could send CONSOLE_USER_HEADER');
+  }
   if (problems.size > 0) throw new ConfigError(describeProblems(problems));
   const { ORC_VERSION, ...config } = values;
   return Object.freeze({ ...config, version: ORC_VERSION ?? packageVersion() });
@@ -273,6 +324,11 @@ function decodeIfEncoded(text: string): string {
   } catch {
     return text;
   }
+}
+
+/** The console's origin for operators, without a slash at its end. */
+export function consoleUrlOf({ CONSOLE_URL, CONSOLE_PORT }: Config): string {
+  return (CONSOLE_URL ?? `http://localhost:${CONSOLE_PORT}`).replace(/\/$/, '');
 }
 
 /** The process's environment, for code that passes parts of it to child processes. */

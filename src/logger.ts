@@ -12,6 +12,7 @@ export type { Logger } from 'pino';
  */
 const BUFFERS = {
   api: { minLength: 4096, periodicFlush: 100 },
+  console: { minLength: 1 },
   worker: { minLength: 1 },
 };
 
@@ -26,7 +27,7 @@ const FLUSH_DEADLINE_MS = 500;
  */
 export function createLogger(
   level: string,
-  process: 'api' | 'worker',
+  process: 'api' | 'worker' | 'console',
   secrets: readonly string[] = [],
 ): Logger {
   const options: LoggerOptions = {

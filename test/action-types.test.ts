@@ -1,15 +1,12 @@
 import { writeFileSync } from 'node:fs';
-import { PassThrough } from 'node:stream';
 import { setTimeout as delay } from 'node:timers/promises';
 import { type Static, Type } from '@sinclair/typebox';
 import { Option } from 'commander';
-import { afterAll, expect, test } from 'vitest';
+import { afterAll, expect, test, vi } from 'vitest';
 import { readConfig } from '../src/config.ts';
 import type { ActionType } from '../src/core/actions/action-type.ts';
-import { ACTION_TYPES } from '../src/core/actions/actions.ts';
 import { createLogger } from '../src/logger.ts';
 import type { ActionSettings, Performer } from '../src/worker/actions/action.ts';
-import { PERFORMERS } from '../src/worker/actions/actions.ts';
 import { acceptRun, untilStatus } from './support/runs.ts';
 import { openTestStore } from './support/store.ts';
 import { openFolder } from './worker/workbench.ts';
@@ -38,30 +35,34 @@ const sleep: ActionType<SleepAction, typeof fields> = {
   describe: ({ ms }) => [['sleep', `for ${ms} ms`]],
   masked: (action) => action,
   isSigned: true,
-  secretsOf: (_, { signingSecret = '' }) => [signingSecret],
+  secretsOf: () => [],
 };
 
 // What a file of src/worker/actions would hold.
 
 const openNaps = ({ config }: ActionSettings): Performer<SleepAction> => ({
-  perform: async ({ ms }, { run, log, signingSecret }) => {
+  perform: async ({ ms }, { run, log, signingSecrets }) => {
     await delay(ms);
-    log.note(`secret ${signingSecret}, payload ${run.payload}`);
+    log.note(`secret ${signingSecrets}, payload ${run.payload}`);
     const message = `Slept for ${ms} ms with orc ${config.version}.`;
     return { outcome: { status: 'succeeded', reason: 'exit_code', message }, mayRetry: false };
   },
 });
 
+// Other files share this process and its modules: what follows is loaded for this file alone.
+vi.resetModules();
+afterAll(() => vi.resetModules());
+
 // A line in each of the two lists, and one in that of the command line's options.
+const { ACTION_TYPES } = await import('../src/core/actions/actions.ts');
+const { PERFORMERS } = await import('../src/worker/actions/actions.ts');
 Object.assign(ACTION_TYPES, { sleep });
 Object.assign(PERFORMERS, { sleep: openNaps });
-const { ACTION_OPTIONS } = await import('../src/cli/action-options.ts');
-Object.assign(ACTION_OPTIONS, [...ACTION_OPTIONS, new Option('--sleep <ms>').argParser(Number)]);
+const { AUTOMATION_OPTIONS } = await import('../src/cli/automation-options.ts');
+Object.assign(AUTOMATION_OPTIONS, [...AUTOMATION_OPTIONS, new Option('--sleep <ms>').argParser(Number)]);
 
-const { automationsCommand } = await import('../src/cli/automations.ts');
-const { fileCommands } = await import('../src/cli/apply.ts');
 const { readAutomationFile, schemaText } = await import('../src/cli/automation-file.ts');
-const { createOutput } = await import('../src/cli/output.ts');
+const { runOrc } = await import('./support/orc.ts');
 const { startWorker } = await import('../src/worker/start-worker.ts');
 
 const store = openTestStore();
@@ -69,14 +70,10 @@ const folder = openFolder();
 const config = readConfig({ ...store.env, ORC_VERSION: '1.2.3-test' });
 
 /** What a command of `orc` prints. */
-async function orc(name: string, ...args: string[]): Promise<string> {
-  const stream = new PassThrough();
-  const terminal = stream as unknown as NodeJS.WriteStream;
-  const output = createOutput(terminal, terminal, true);
-  const context = { config: () => config, output, directory: folder('.'), stateDir: () => folder('state') };
-  const commands = [automationsCommand(context), ...fileCommands(context)];
-  await commands.find((command) => command.name() === name)?.parseAsync(args, { from: 'user' });
-  return String(stream.read());
+async function orc(...args: string[]): Promise<string> {
+  const { code, stdout, stderr } = await runOrc(args, { env: store.env });
+  expect([code, stderr]).toEqual([0, '']);
+  return stdout;
 }
 
 const worker = startWorker(config, config.REDIS_URL ?? '', createLogger('silent', 'worker'));
@@ -105,7 +102,7 @@ test('a type of action is its two files and its options: created, shown, exporte
   expect((await store.runs.get(runId))?.outcome?.message).toBe('Slept for 30 ms with orc 1.2.3-test.');
   const { entries } = await store.runLogs.read(runId);
   const notes = Buffer.concat(entries.map(({ data }) => data)).toString();
-  expect(notes).toContain('secret ***, payload {"a":1}\n');
+  expect(notes).toContain('secret whsec_***, payload {"a":1}\n');
 });
 
 test('the schema of a file and what is wrong with one name the fields of all types', () => {
@@ -124,7 +121,7 @@ test('the schema of a file and what is wrong with one name the fields of all typ
       "f.yaml:2: a.sleep must be a number of milliseconds, not 'soon'",
       'f.yaml:3: b.sleep cannot be combined with a command',
       'f.yaml:4: c.dream is for naps only and cannot be combined with a command',
-      'f.yaml:5: d needs a command or a url or a sleep',
+      'f.yaml:5: d needs a command, an agent, a url or a sleep',
     ].join('\n'),
   );
 });

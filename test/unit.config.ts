@@ -9,7 +9,10 @@ export default defineConfig({
     exclude: ['test/api/{connections,hang-ups,raw-http,rejections,shutdown,start-api}.test.ts'],
     globalSetup: 'test/support/global-setup.ts',
     reporters: ['default', './test/support/count-reporter.ts'],
+    setupFiles: 'test/support/each-file.ts',
     pool: 'forks',
+    // The files of one process share the modules that they import, as loading them takes longer than most tests.
+    isolate: false,
     maxWorkers: 2,
     testTimeout: 30_000,
     hookTimeout: 60_000,

@@ -2,7 +2,7 @@ import { type TSchema, Type } from '@sinclair/typebox';
 import { API_KEY_PATTERN } from '../core/api-key.ts';
 import { SLUG_MAX_LENGTH, SLUG_PATTERN } from '../core/automation.ts';
 import { ERRORS, type ErrorId, errorBody } from '../core/errors.ts';
-import { RUN_STATUSES, type RunStatus } from '../core/run.ts';
+import { RUN_END_REASONS, RUN_STATUSES, type RunEndReason, type RunStatus } from '../core/run.ts';
 
 /** A string that is one of a few. A union of literals would become `anyOf`, of which generators make no type. */
 function stringEnum<T extends string>(values: readonly T[], options: { $id: string; description: string }) {
@@ -37,6 +37,27 @@ export const RunStatusSchema = stringEnum(RUN_STATUSES, {
   description: 'Status of a run; `queued` when it was just accepted. The last four are final.',
 });
 
+export const RunEndReasonSchema = stringEnum(RUN_END_REASONS, {
+  $id: 'RunEndReason',
+  description:
+    'Why a run ended. `exit_code`, `signal`: its command ended by itself, or by a signal. `http_status`: a receiver answered. `network_error`: no receiver answered. `timeout`: its time limit. `check_passed`, `check_failed`: the check of the work of an agent. `agent_stopped`: an agent without a check stopped by itself. `agent_failed`: the agent failed. `max_cost`: it cost as much as it may. `git_missing`, `repo_unavailable`, `ref_not_found`, `workspace_failed`: there was no checkout for the agent. `push_rejected`, `result_too_large`: its work could not be pushed, or kept. `not_started`: its command could not be started, or nothing could be sent. `worker_lost`, `worker_error`: its worker died or failed. `cancelled_by_operator`, `automation_disabled`, `automation_deleted`: it was cancelled.',
+});
+
+export const RunOutcomeSchema = Type.Object(
+  {
+    reason: reference<RunEndReason>(RunEndReasonSchema),
+    message: Type.String({ description: 'The same for people; its wording may change.' }),
+    exitCode: Type.Optional(Type.Integer({ description: 'Exit code of the command, if it has one.' })),
+    httpStatus: Type.Optional(Type.Integer({ description: 'Status that the receiver answered, if it did.' })),
+  },
+  {
+    $id: 'RunOutcome',
+    title: 'Outcome of a run',
+    description:
+      'How the run ended. Present when it has ended and the request prefers `return=representation`.',
+  },
+);
+
 export const AcceptedRunSchema = Type.Object(
   {
     runId: Type.String({
@@ -44,6 +65,17 @@ export const AcceptedRunSchema = Type.Object(
       description: 'Identifier of the accepted run: `run_` and a UUIDv7.',
     }),
     status: reference<RunStatus>(RunStatusSchema),
+    outcome: Type.Optional(reference(RunOutcomeSchema)),
+    result: Type.Optional(
+      Type.Object(
+        {},
+        {
+          additionalProperties: true,
+          description:
+            'What the automation chose to tell: a JSON object of its own, at most 64 KiB. Only with `outcome`, if the run has a result.',
+        },
+      ),
+    ),
   },
   { $id: 'AcceptedRun', title: 'Accepted run' },
 );
@@ -111,6 +143,13 @@ export const TriggerHeadersSchema = Type.Object({
       examples: ['6f1c7a52-0d8e-4c7b-9f0a-3b5d2e1f4a6c'],
     }),
   ),
+  prefer: Type.Optional(
+    Type.String({
+      description:
+        'With `return=representation` (RFC 7240), a repeated request whose run has ended is answered with its `outcome` and its `result`, if it has one. Other preferences are ignored. See /docs#results.',
+      examples: ['return=representation'],
+    }),
+  ),
 });
 
 const RATE_LIMIT = {
@@ -129,6 +168,11 @@ export const ACCEPTED_HEADERS = {
     type: 'string',
     enum: ['true'],
     description: 'Present when the `Idempotency-Key` was known, so that no new run was made.',
+  },
+  'preference-applied': {
+    type: 'string',
+    enum: ['return=representation'],
+    description: 'Present when the answer has an `outcome`, as the `Prefer` header asks.',
   },
   ...RATE_LIMIT,
 };

@@ -15,7 +15,7 @@ export const triggerOperation = {
   operationId: 'triggerAutomation',
   summary: 'Start a run of an automation',
   description:
-    "Starts a run of a pre-configured automation, with the automation's own API key. Use it when the work of that automation is to be done now, and once for every time it is to be done: each accepted request is a run with effects in the real world. The run is executed asynchronously: the answer is its identifier, not its result. The optional JSON object in the body becomes the run's trigger payload. Send an `Idempotency-Key` to retry without a second run, and to wait: the same request with the same key is answered with the current status of its run, until that is `succeeded`, `failed`, `timed_out` or `cancelled`. On 429 and 503, wait as many seconds as `Retry-After` says.",
+    "Starts a run of a pre-configured automation, with the automation's own API key. Use it when the work of that automation is to be done now, and once for every time it is to be done: each accepted request is a run with effects in the real world. The run is executed asynchronously: the answer is its identifier, not its result. The optional JSON object in the body becomes the run's trigger payload. Send an `Idempotency-Key` to retry without a second run, and to wait: the same request with the same key is answered with the current status of its run, until that is `succeeded`, `failed`, `timed_out` or `cancelled`. With `Prefer: return=representation`, that last answer also has the `outcome` and the `result` of the run. On 429 and 503, wait as many seconds as `Retry-After` says.",
   tags: ['Automations'],
   security: [{ apiKey: [] }],
   params: TriggerParamsSchema,
@@ -25,7 +25,16 @@ export const triggerOperation = {
     202: jsonResponse(
       'The run is accepted and queued; or, for a known `Idempotency-Key`, this is how its run stands now.',
       'AcceptedRun',
-      { accepted: EXAMPLE, replayed: { ...EXAMPLE, status: 'succeeded' } },
+      {
+        accepted: EXAMPLE,
+        replayed: { ...EXAMPLE, status: 'succeeded' },
+        represented: {
+          ...EXAMPLE,
+          status: 'succeeded',
+          outcome: { reason: 'exit_code', message: 'The command exited with code 0.', exitCode: 0 },
+          result: { version: '1.4.2', url: 'https://app.example.com' },
+        },
+      },
       ACCEPTED_HEADERS,
     ),
     ...errorResponses(

@@ -15,7 +15,7 @@ const REFUSALS = {
   reused: 'idempotency_key_reused',
   limited: 'rate_limited',
   full: 'queue_full',
-} as const satisfies Record<Exclude<Verdict['status'], 'accepted' | 'replayed'>, ErrorId>;
+} as const satisfies Record<Exclude<Verdict['status'], 'accepted' | 'replayed' | 'invalid'>, ErrorId>;
 
 /** The run of a 202, and the headers that say more about it. */
 interface AcceptedAnswer {
@@ -40,6 +40,10 @@ export function answerOf(verdict: Verdict, { rate }: TriggeredAutomation): Accep
     case 'limited': {
       const retryAfterSeconds = Math.max(1, Math.ceil(verdict.rate.resetMs / 1000));
       throw new ApiError(REFUSALS.limited, { retryAfterSeconds, headers: rateHeaders(rate, verdict.rate) });
+    }
+    case 'invalid': {
+      const message = `The payload does not fit the automation's schema: ${verdict.problem}.`;
+      throw new ApiError('invalid_payload', { message });
     }
     default:
       throw new ApiError(REFUSALS[verdict.status]);

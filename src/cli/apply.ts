@@ -1,18 +1,21 @@
 import { readFile } from 'node:fs/promises';
+import { dirname, resolve } from 'node:path';
 import { createInterface } from 'node:readline/promises';
 import { text } from 'node:stream/consumers';
 import { fileURLToPath } from 'node:url';
-import { PACKAGE_ROOT } from '../core/package-root.ts';
-import type { Store } from '../store/store.ts';
 import {
   type AutomationEntry,
   decisiveValue,
   definitionOf,
   masked,
   SCHEMA_FILE,
-} from './automation-entry.ts';
+} from '../core/automation-entry.ts';
+import { describeChange, shown } from '../core/field-changes.ts';
+import { PACKAGE_ROOT } from '../core/package-root.ts';
+import type { Store } from '../store/store.ts';
 import { carryOut } from './carry-out.ts';
 import { type CommandContext, withStore } from './context.ts';
+import { withFiles } from './entry-files.ts';
 import { OrcCommand } from './orc-command.ts';
 import { CommandError, type Output } from './output.ts';
 import { forPrograms, planOf, type Step } from './plan.ts';
@@ -55,8 +58,13 @@ An example of the file; \`orc export\` writes one for what exists:
     forward:
       url: https://example.com/hook
       attempts: 5
+      schema: forward.schema.json
+    fix:
+      agent: opencode acp
+      promptFile: fix.md
 
-Its fields are the options of \`orc automations create\`. With this schema, editors complete and check them:
+Its fields are the options of \`orc automations create\` and \`set\`. A payload schema is written out or is the path of its file,
+relative to this one, as is promptFile; \`orc export\` writes both out. With this schema, editors complete and check them:
   ${schemaPath}`,
       exitCodes:
         '0 the file is applied, or valid with --dry-run, 1 the file is invalid or a step failed, 2 usage error',
@@ -66,10 +74,14 @@ Its fields are the options of \`orc automations create\`. With this schema, edit
       ],
     })
     .action(async (options: ApplyOptions) => {
-      const { readAutomationFile } = await import('./automation-file.ts');
+      const { placeOf, readAutomationFile } = await import('./automation-file.ts');
       const name = options.file === '-' ? 'standard input' : options.file;
-      const entries = readAutomationFile(await contentOf(options.file), name);
-      await withStore(context, (store) => apply(entries, store, options, output));
+      const folder = resolve(context.directory, options.file === '-' ? '.' : dirname(options.file));
+      const content = await contentOf(options.file, context);
+      const written = readAutomationFile(content, name);
+      const place = (slug: string, field: string) => placeOf(content, name, slug, field);
+      const entries = await withFiles(written, name, place, folder);
+      await withStore(context, (store) => apply(entries, store, options, context));
     });
 
   const exporting = new OrcCommand('export')
@@ -81,7 +93,7 @@ Its fields are the options of \`orc automations create\`. With this schema, edit
     })
     .action(async ({ json }: { json?: boolean }) => {
       const automations = await withStore(context, (store) => store.automations.list());
-      const { entriesOf, writeAutomationFile } = await import('./automation-file.ts');
+      const { entriesOf, writeAutomationFile } = await import('../ops/automation-yaml.ts');
       if (json) output.json({ automations: entriesOf(automations) });
       else output.out(writeAutomationFile(automations));
     });
@@ -93,8 +105,9 @@ async function apply(
   entries: ReadonlyMap<string, AutomationEntry>,
   store: Store,
   options: ApplyOptions,
-  output: Output,
+  context: CommandContext,
 ): Promise<void> {
+  const { output } = context;
   const { prune = false, dryRun, yes, json } = options;
   const existing = await store.automations.list();
   const plan = planOf(entries, existing, prune);
@@ -105,15 +118,16 @@ async function apply(
     if (json) return output.json({ applied: false, plan: plan.map(forPrograms), secrets: [] });
     return output.line(isDone ? 'There is nothing to change.' : 'This was a dry run: nothing was changed.');
   }
-  if (!yes && !json && !(await askToContinue())) throw new CommandError('Nothing was changed.');
-  await carryOut(plan, store, options, output);
+  if (!yes && !json && !(await askToContinue(context))) throw new CommandError('Nothing was changed.');
+  const keysDir = options.keysDir === undefined ? undefined : resolve(context.directory, options.keysDir);
+  await carryOut(plan, store, { keysDir, json }, output);
   if (!json) output.line(summarise(plan));
 }
 
-async function contentOf(file: string): Promise<string> {
-  if (file === '-') return text(process.stdin);
+async function contentOf(file: string, { stdin, directory }: CommandContext): Promise<string> {
+  if (file === '-') return text(stdin());
   try {
-    return await readFile(file, 'utf8');
+    return await readFile(resolve(directory, file), 'utf8');
   } catch (error) {
     throw new CommandError(`${file} cannot be read: ${(error as Error).message}.`, { cause: error });
   }
@@ -134,22 +148,18 @@ function describe(step: Step): string[][] {
   }
   if (step.change === 'delete') return [[change, slug, 'its key becomes invalid; its runs stay readable']];
   if (step.change === 'unchanged') return [[change, slug]];
-  return step.fields.map(({ field, from, to }, index) => {
-    const isShown = from !== undefined || to !== undefined;
-    const what = isShown ? `${shown(from)} → ${shown(to)}` : 'another value';
-    return [index === 0 ? change : '', index === 0 ? slug : '', `${field}: ${what}`];
-  });
-}
-
-function shown(value: unknown): string {
-  if (value === undefined) return 'default';
-  return typeof value === 'object' ? JSON.stringify(value) : String(value);
+  return step.fields.map((field, index) => [
+    index === 0 ? change : '',
+    index === 0 ? slug : '',
+    describeChange(field),
+  ]);
 }
 
 /** Asks the user at a terminal; a script is not asked. */
-async function askToContinue(): Promise<boolean> {
-  if (!process.stdin.isTTY || !process.stdout.isTTY) return true;
-  const terminal = createInterface({ input: process.stdin, output: process.stdout });
+async function askToContinue({ stdin, stdout }: CommandContext): Promise<boolean> {
+  const input = stdin();
+  if (!input.isTTY || !stdout.isTTY) return true;
+  const terminal = createInterface({ input, output: stdout });
   try {
     return /^y(es)?$/i.test((await terminal.question('Carry out this plan? [y/N] ')).trim());
   } finally {

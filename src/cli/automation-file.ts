@@ -1,6 +1,6 @@
 import { Type } from '@sinclair/typebox';
 import {
-  Document,
+  type Document,
   isNode,
   isScalar,
   isSeq,
@@ -8,19 +8,17 @@ import {
   LineCounter,
   type Pair,
   parseDocument,
-  type YAMLMap,
 } from 'yaml';
-import { type Automation, isSlug, SLUG_MAX_LENGTH, SLUG_PATTERN } from '../core/automation.ts';
+import { isSlug, SLUG_MAX_LENGTH, SLUG_PATTERN } from '../core/automation.ts';
 import {
   type AutomationEntry,
   AutomationEntrySchema,
   type EntryProblem,
-  entryOf,
   isMap,
   problemsOfEntry,
   SCHEMA_FILE,
   WHAT_A_SLUG_IS,
-} from './automation-entry.ts';
+} from '../core/automation-entry.ts';
 import { CommandError } from './output.ts';
 
 const AutomationFileSchema = Type.Object(
@@ -67,6 +65,13 @@ export function readAutomationFile(text: string, name: string): Map<string, Auto
   return new Map(Object.entries((content as { automations: Record<string, AutomationEntry> }).automations));
 }
 
+/** Where a field is in a file of automations, such as `automations.yaml:7`. */
+export function placeOf(text: string, name: string, slug: string, field: string): string {
+  const lineCounter = new LineCounter();
+  const document = parseDocument(text, { lineCounter, merge: true, stringKeys: true });
+  return `${name}:${lineCounter.linePos(offsetOf(document, ['automations', slug, field])).line || 1}`;
+}
+
 /** Resolves aliases, up to a limit that stops a small file from becoming a huge one. */
 function contentOf(document: Document): unknown {
   try {
@@ -74,33 +79,6 @@ function contentOf(document: Document): unknown {
   } catch (error) {
     throw new CommandError((error as Error).message, { cause: error });
   }
-}
-
-export function entriesOf(automations: readonly Automation[]): Record<string, AutomationEntry> {
-  return Object.fromEntries(automations.map((automation) => [automation.slug, entryOf(automation)]));
-}
-
-/** First lines of what `orc export` prints. */
-const HEADER = [
-  ` yaml-language-server: $schema=./node_modules/orc/${SCHEMA_FILE}`,
-  ' Written by `orc export`, read by `orc apply -f`. It has no API keys and signing secrets, but the values of env:.',
-].join('\n');
-
-/** The file that describes these automations: to apply it changes nothing. */
-export function writeAutomationFile(automations: readonly Automation[]): string {
-  const document = new Document({ automations: entriesOf(automations) });
-  document.commentBefore = HEADER;
-  const entries = document.get('automations') as YAMLMap;
-  entries.items.forEach((pair, index) => {
-    // An empty line between two automations; lists of words on one line.
-    if (index > 0 && isNode(pair.key)) pair.key.spaceBefore = true;
-    if (!isYamlMap(pair.value)) return;
-    for (const { value } of pair.value.items) {
-      if (isSeq(value))
-        value.flow = !value.items.some((item) => isScalar(item) && /\n/.test(String(item.value)));
-    }
-  });
-  return document.toString({ lineWidth: 0, flowCollectionPadding: false });
 }
 
 interface FileProblem {

@@ -1,31 +1,23 @@
 import { actionTypeOf } from '../core/actions/actions.ts';
-import { type Automation, isSlug } from '../core/automation.ts';
-import type { Rejection } from '../store/rejections.ts';
+import { type Automation, MAX_GRACE_MS } from '../core/automation.ts';
+import { type AutomationEntry, definitionOf, didYouMean, masked } from '../core/automation-entry.ts';
+import { curlLine } from '../core/curl-line.ts';
+import { parseDuration } from '../core/durations.ts';
+import { describeChange } from '../core/field-changes.ts';
+import { automationFacts, automationState } from '../ops/automation-facts.ts';
 import type { Store } from '../store/store.ts';
-import { ACTION_OPTIONS, SAY_WHAT_IT_DOES } from './action-options.ts';
-import {
-  type AutomationEntry,
-  definitionOf,
-  didYouMean,
-  masked,
-  problemsOfEntry,
-  WHAT_A_SLUG_IS,
-} from './automation-entry.ts';
+import { changeAutomation, changesFrom } from './automation-changes.ts';
+import { AUTOMATION_OPTIONS, type AutomationOptions, checkEntry, fieldsFrom } from './automation-options.ts';
 import { type CommandContext, originFor, withStore } from './context.ts';
-import { formatDuration, formatRate, parseDuration } from './durations.ts';
+import { withPrompt, withSchema } from './entry-files.ts';
 import { OrcCommand } from './orc-command.ts';
 import { CommandError, pairs, UsageError } from './output.ts';
 
 const DEFAULT_GRACE = '24h';
 
-/** Longest grace period of an old key, in milliseconds. */
-const MAX_GRACE_MS = 365 * 86_400_000;
-
 const MASKED = 'Possible secrets in URLs are shown as ***; `orc export` prints them in full.';
 
-/** The others have the names of an entry's fields. */
-interface CreateOptions extends Readonly<Record<string, unknown>> {
-  disabled?: boolean;
+interface CreateOptions extends AutomationOptions {
   quiet?: boolean;
   json?: boolean;
 }
@@ -40,39 +32,39 @@ export function automationsCommand(context: CommandContext): OrcCommand {
     .description('create an automation and issue its key, which is shown only once')
     .argument('<slug>', 'its name in the URL: lower-case words joined by hyphens')
     .argument('[command...]', 'after --: the program to run and its arguments; no shell interprets them')
-    .option('--name <text>', 'a name for people')
-    .option('--disabled', 'create it disabled')
-    .option('--timeout <duration>', 'time limit of one attempt, such as 10m (default: RUN_TIMEOUT_MS)')
-    .option('--attempts <number>', 'maximum number of attempts at a failing run', numberOr, 1)
-    .option(
-      '--concurrency <number>',
-      'maximum number of runs that execute at the same time (default: no limit)',
-      numberOr,
-    )
-    .option('--rate <rate>', 'maximum rate of accepted runs, such as 60/m (default: no limit)')
-    .option('--keep-runs <number>', 'number of ended runs to keep (default: RUN_RETENTION_COUNT)', numberOr)
-    .option('--on-worker-loss <choice>', 'what to do with a run whose worker dies: rerun or fail', 'rerun')
     .option('-q, --quiet', 'print only the key')
     .option('--json', 'print JSON')
     .moreHelp({
       notes: `The command gets the payload on its standard input. Of the worker's environment it gets PATH, HOME, LANG, TZ and the
-variables of --pass-env. A URL gets the payload in a signed POST; the signing secret is shown only once, too.`,
+variables of --pass-env. A URL gets the payload in a signed POST, and --on-end and --on-failure an event; the signing
+secret for both is shown only once, too.
+
+With --agent, an AI agent works on what --prompt says, in a checkout of --repo, and --check decides whether the run has
+succeeded. See docs/agents.md.
+
+With --schema, a payload that does not fit is answered 400, with the place and the rule. The schema is stored: change the file,
+then run \`orc automations set <slug> --schema <file>\`. Formats are not checked; patterns are RE2's.`,
       examples: [
         'orc automations create nightly-report -- python3 /srv/report.py --format pdf',
         'orc automations create deploy --concurrency 1 --on-worker-loss fail --cwd /srv/app -- ./deploy.sh',
+        "orc automations create fix --agent 'opencode acp' --repo https://github.com/acme/shop.git --prompt-file fix.md --check 'npm test'",
         'orc automations create forward --url https://example.com/hook --attempts 5',
+        'orc automations create release --schema release.schema.json -- ./release.sh',
         'KEY=$(orc automations create ping --quiet -- true)',
       ],
     })
     .action(async (slug: string, command: string[], options: CreateOptions) => {
-      const definition = definitionOf(slug, entryFrom(slug, command, options));
+      const entry = fieldsFrom(command, options, context.directory);
+      checkEntry(slug, entry);
+      const definition = definitionOf(slug, await fileOptions(entry, context));
       const created = await withStore(context, ({ automations }) => automations.create(definition));
       if (created.status === 'exists') {
         throw new CommandError(
-          `The automation ${slug} already exists and was not changed. Choose another slug, or delete it first: orc automations delete ${slug}`,
+          `The automation ${slug} already exists and was not changed. Change it with \`orc automations set ${slug}\`, or choose another slug.`,
         );
       }
       const { automation, apiKey, signingSecret } = created;
+      output.err(warningOf(automation));
       if (options.json) return output.json({ automation: masked(automation), apiKey, signingSecret });
       if (options.quiet) {
         output.line(apiKey);
@@ -92,7 +84,54 @@ variables of --pass-env. A URL gets the payload in a signed POST; the signing se
       output.line();
       output.line(`  ${curlLine(origin, slug, apiKey)}`);
     });
-  for (const option of ACTION_OPTIONS) create.addOption(option);
+  for (const option of AUTOMATION_OPTIONS) create.addOption(option);
+
+  const set = group
+    .command('set')
+    .description('change an automation; its key, its runs and what is not named stay')
+    .argument('<slug>', 'the automation')
+    .argument('[command...]', 'after --: the program to run from now on and its arguments')
+    .option(
+      '--unset <option>',
+      'give an option its default, such as rate, or remove a part of one, such as env.TOKEN; may be repeated',
+      (name, before: string[] = []) => [...before, name],
+    )
+    .option('--json', 'print JSON')
+    .moreHelp({
+      notes: `It takes effect at once: from the next attempt on what an attempt does, its time limit and variables; from the next
+accepted run on attempts, concurrency and rate. --env and --pass-env add to the variables that are there; with --unset env
+they replace them. With --url, --agent or a command after --, the action becomes another; what belonged to the old one goes.`,
+      examples: [
+        'orc automations set deploy --timeout 5m --concurrency 1',
+        'orc automations set deploy --unset rate --unset env.TOKEN',
+        'orc automations set nightly-report -- python3 /srv/report.py --format html',
+      ],
+    })
+    .action(
+      async (
+        slug: string,
+        command: string[],
+        options: AutomationOptions & { unset?: string[]; json?: boolean },
+      ) => {
+        const { fields, unset } = changesFrom(command, options, options.unset ?? [], context.directory);
+        const changes = { fields: await fileOptions(fields, context), unset };
+        const { changed, signingSecret } = await withStore(context, async (store) => {
+          const done = await changeAutomation(store, slug, changes);
+          if (!done) throw await unknownSlug(store, slug);
+          return done;
+        });
+        if (options.json) return output.json({ slug, fields: changed, signingSecret });
+        if (changed.length === 0) return output.line(`The automation ${slug} is like that already.`);
+        output.line(`The automation ${slug} is changed:`);
+        for (const change of changed) output.line(`  ${describeChange(change)}`);
+        if (signingSecret === undefined) return;
+        output.line();
+        output.line(`  Signing secret  ${output.style('bold', signingSecret)}`);
+        output.line();
+        output.line('Save it now: it is never shown again.');
+      },
+    );
+  for (const option of AUTOMATION_OPTIONS) set.addOption(option);
 
   group
     .command('list')
@@ -110,11 +149,11 @@ variables of --pass-env. A URL gets the payload in a signed POST; the signing se
           'There are no automations. Create one: orc automations create <slug> -- <command>',
         );
       }
-      const rows = automations.map(({ slug, enabled, action, name }) => [
-        slug,
-        enabled ? 'enabled' : 'disabled',
-        actionTypeOf(action).describe(action)[0][1],
-        name,
+      const rows = automations.map((automation) => [
+        automation.slug,
+        automationState(automation),
+        actionTypeOf(automation.action).describe(automation.action)[0][1],
+        automation.name,
       ]);
       output.table(['SLUG', 'STATE', 'ACTION', 'NAME'], rows);
     });
@@ -139,7 +178,7 @@ variables of --pass-env. A URL gets the payload in a signed POST; the signing se
         return { ...shown, lastSuccess: successes.get(slug), rejections };
       });
       if (json) return output.json({ ...masked(automation), lastSuccess, rejections });
-      for (const line of describe(automation, lastSuccess, rejections)) output.line(line);
+      for (const line of pairs(automationFacts(automation, lastSuccess, rejections))) output.line(line);
     });
 
   for (const [verb, enabled] of [
@@ -161,9 +200,46 @@ variables of --pass-env. A URL gets the payload in a signed POST; the signing se
       });
   }
 
+  for (const [verb, paused] of [
+    ['pause', true],
+    ['resume', false],
+  ] as const) {
+    group
+      .command(verb)
+      .description(
+        paused
+          ? 'accept triggers, but start no run of it; what executes goes on'
+          : 'start its runs again, in the order in which they were accepted',
+      )
+      .argument('<slug>', 'the automation')
+      .option('--json', 'print JSON')
+      .moreHelp({
+        ...(paused && {
+          notes: `Callers get their 202, and the runs wait, as do further attempts at runs that failed. They count for MAX_QUEUED_RUNS.
+\`orc automations disable\` rejects triggers instead. A file for \`orc apply\` does not say whether an automation is paused.`,
+        }),
+        examples: [`orc automations ${verb} nightly-report`],
+      })
+      .action(async (slug: string, { json }: { json?: boolean }) => {
+        const waiting = await withStore(context, async (store) => {
+          const automationId = await store.automations.setPaused(slug, paused);
+          if (automationId === undefined) throw await unknownSlug(store, slug);
+          const waits = await waitingRuns(store, slug);
+          if (!paused) await store.lanes.release({ automationId, slug });
+          return waits;
+        });
+        if (json) return output.json({ slug, paused, waiting });
+        output.line(
+          paused
+            ? `The automation ${slug} is paused: its runs are accepted and wait. To start them: orc automations resume ${slug}`
+            : `The automation ${slug} is resumed: ${waiting} run${waiting === 1 ? '' : 's'} waited.`,
+        );
+      });
+  }
+
   group
     .command('delete')
-    .description('delete an automation and its keys; its runs stay readable')
+    .description('delete an automation, its keys and its events that wait; its runs stay readable')
     .argument('<slug>', 'the automation')
     .option('--json', 'print JSON')
     .moreHelp({
@@ -193,8 +269,7 @@ variables of --pass-env. A URL gets the payload in a signed POST; the signing se
       ],
     })
     .action(async (slug: string, options: { grace: string; quiet?: boolean; json?: boolean }) => {
-      const graceMs = parseDuration(options.grace);
-      if (graceMs > MAX_GRACE_MS) throw new UsageError('--grace must be at most 365d.');
+      const graceMs = parseGrace(options.grace);
       const { apiKey, previousKeyEndsAt } = await withStore(context, async (store) => {
         const rotated = await store.automations.rotateKey(slug, graceMs);
         if (rotated.status === 'not_found') throw await unknownSlug(store, slug);
@@ -214,70 +289,88 @@ variables of --pass-env. A URL gets the payload in a signed POST; the signing se
       );
     });
 
+  group
+    .command('rotate-secret')
+    .description('issue a new signing secret; what is sent is signed with both for a while')
+    .argument('<slug>', 'the automation')
+    .option('--grace <duration>', 'how long the old secret signs, too; 0 ends it at once', DEFAULT_GRACE)
+    .option('-q, --quiet', 'print only the new secret')
+    .option('--json', 'print JSON')
+    .moreHelp({
+      notes: `Deliveries to a URL and events are signed with it. The new secret is shown only once. During the grace period,
+receivers may verify with either; an older secret that is still in its grace period ends at once.`,
+      examples: [
+        'orc automations rotate-secret deploy',
+        'SECRET=$(orc automations rotate-secret deploy --grace 1h --quiet)',
+      ],
+    })
+    .action(async (slug: string, options: { grace: string; quiet?: boolean; json?: boolean }) => {
+      const graceMs = parseGrace(options.grace);
+      const { signingSecret, previousSecretEndsAt } = await withStore(context, async (store) => {
+        const rotated = await store.automations.rotateSecret(slug, graceMs);
+        if (rotated.status === 'not_found') throw await unknownSlug(store, slug);
+        if (rotated.status === 'unsigned') throw new CommandError(noSecret(slug));
+        return rotated;
+      });
+      if (options.json) return output.json({ slug, signingSecret, previousSecretEndsAt });
+      if (options.quiet) return output.line(signingSecret);
+      output.line(`The automation ${slug} has a new signing secret:`);
+      output.line();
+      output.line(`  ${output.style('bold', signingSecret)}`);
+      output.line();
+      output.line('Save it now: it is never shown again.');
+      output.line(
+        graceMs === 0
+          ? 'Nothing is signed with the old secret any more.'
+          : `Until ${previousSecretEndsAt.toISOString()}, what is sent is signed with the old secret, too.`,
+      );
+    });
+
   return group;
 }
 
-/** A curl command that starts a run when it is pasted into a shell. */
-export function curlLine(origin: string, slug: string, apiKey: string, payload = '{}'): string {
-  return `curl -X POST ${origin}/orc/api/automation-triggers/${slug} -H 'x-api-key: ${apiKey}' -H 'content-type: application/json' -d '${payload}'`;
+/** @returns milliseconds */
+function parseGrace(grace: string): number {
+  const graceMs = parseDuration(grace);
+  if (graceMs > MAX_GRACE_MS) throw new UsageError('--grace must be at most 365d.');
+  return graceMs;
+}
+
+function noSecret(slug: string): string {
+  return `The automation ${slug} has no signing secret, because it sends nothing. It gets one with --url, --on-end or --on-failure.`;
+}
+
+/** An entry with what is in the files that `--schema` and `--prompt-file` name. @throws CommandError */
+async function fileOptions(entry: AutomationEntry, { directory }: CommandContext): Promise<AutomationEntry> {
+  const withRead = await withSchema(entry, directory).catch(failFor('--schema'));
+  return withPrompt(withRead, directory).catch(failFor('--prompt-file'));
+}
+
+function failFor(option: string) {
+  return ({ message, cause }: CommandError): never => {
+    throw new CommandError(`${option} ${message}`, { cause });
+  };
+}
+
+/** One line about a command that will not be found; empty if there is nothing to warn of. */
+function warningOf({ slug, action }: Automation): string {
+  if (action.type !== 'command' || action.cwd !== undefined) return '';
+  const [program = ''] = action.argv;
+  if (!program.includes('/') || program.startsWith('/')) return '';
+  return `orc: Warning: ${program} will not be found: without --cwd, the command runs in an empty working directory. Use an absolute path, or: orc automations set ${slug} --cwd DIR\n`;
 }
 
 /** The error for an unknown slug; it suggests a similar one. */
 export async function unknownSlug(store: Store, slug: string): Promise<CommandError> {
   const suggestion = didYouMean(slug, await store.automations.slugs());
-  return new CommandError(
-    `There is no automation ${JSON.stringify(slug)}.${suggestion} All of them: orc automations list`,
-  );
+  return new CommandError(`There is no automation ${JSON.stringify(slug)}.${suggestion}`, {
+    error: 'not_found',
+    hint: 'All of them: orc automations list',
+  });
 }
 
-/** The options in the words of an entry. */
-function entryFrom(slug: string, command: string[], options: CreateOptions): AutomationEntry {
-  if (!isSlug(slug)) throw new UsageError(`'${slug}' is not a slug. ${WHAT_A_SLUG_IS}`);
-  const { disabled, quiet: _, json: __, ...fields } = options;
-  const entry = { ...fields, ...(command.length > 0 && { command }), ...(disabled && { enabled: false }) };
-  const problems = problemsOfEntry(entry).map(({ field, problem }) =>
-    field === undefined ? SAY_WHAT_IT_DOES : `${optionOf(field)} ${problem}.`,
-  );
-  if (problems.length > 0) throw new UsageError(problems.join('\n'));
-  return entry;
-}
-
-/** What cannot be a number stays the text that it is, to be named as wrong. */
-function numberOr(text: string): number | string {
-  return /^\d{1,9}$/.test(text) ? Number(text) : text;
-}
-
-/** `keepRuns` is `--keep-runs`. */
-function optionOf(field: string): string {
-  return `--${field.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`;
-}
-
-function describe(automation: Automation, lastSuccess: Date | undefined, rejections: Rejection[]): string[] {
-  const { action, timeoutMs, rate, concurrency, previousKeyEndsAt } = automation;
-  return pairs([
-    ['slug', automation.slug],
-    ['name', automation.name || undefined],
-    ['state', automation.enabled ? 'enabled' : 'disabled'],
-    ...actionTypeOf(action).describe(action),
-    ['timeout', timeoutMs === undefined ? 'as RUN_TIMEOUT_MS says' : formatDuration(timeoutMs)],
-    ['attempts', String(automation.attempts)],
-    ['concurrency', concurrency === undefined ? 'no limit' : String(concurrency)],
-    ['rate', rate ? formatRate(rate) : 'no limit'],
-    ['kept runs', automation.keepRuns === undefined ? 'RUN_RETENTION_COUNT' : String(automation.keepRuns)],
-    ['worker loss', automation.onWorkerLoss],
-    ['last success', lastSuccess?.toISOString() ?? 'never'],
-    ...describeRejections(rejections),
-    ['created', automation.createdAt.toISOString()],
-    ['key issued', automation.keyCreatedAt.toISOString()],
-    ['old key ends', previousKeyEndsAt?.toISOString()],
-  ]);
-}
-
-/** One line per error, the latest first. */
-function describeRejections(rejections: Rejection[]): [string, string][] {
-  if (rejections.length === 0) return [['rejected', 'no request']];
-  return rejections.map(({ error, count, lastAt }, index) => [
-    index === 0 ? 'rejected' : '',
-    `${count} ${error}, last at ${lastAt.toISOString()}`,
-  ]);
+/** How many runs of an automation wait in its lane. */
+async function waitingRuns(store: Store, slug: string): Promise<number> {
+  const parked = await store.lanes.parked();
+  return parked.filter((lane) => lane.slug === slug).reduce((sum, { count }) => sum + count, 0);
 }

@@ -1,7 +1,6 @@
-import { actionTypeOf } from '../core/actions/actions.ts';
-import type { AutomationDefinition } from '../core/automation.ts';
+import { isSigned } from '../core/automation.ts';
+import { definitionOf } from '../core/automation-entry.ts';
 import type { Store } from '../store/store.ts';
-import { definitionOf } from './automation-entry.ts';
 import { type ExpectedSecrets, type IssuedSecrets, type KeyFiles, openKeyFiles } from './key-files.ts';
 import { CommandError, type Output } from './output.ts';
 import { forPrograms, type Step } from './plan.ts';
@@ -14,7 +13,7 @@ import { forPrograms, type Step } from './plan.ts';
 export async function carryOut(
   plan: readonly Step[],
   store: Store,
-  { keysDir, json }: { keysDir?: string; json?: boolean },
+  { keysDir, json }: { keysDir?: string | undefined; json?: boolean | undefined },
   output: Output,
 ): Promise<void> {
   const expected = plan.flatMap(expectedOf);
@@ -50,10 +49,6 @@ function expectedOf(step: Step): ExpectedSecrets[] {
   const hadSigningSecret = step.change === 'change' && isSigned(step.seen);
   const hasSigningSecret = isSigned(definitionOf(slug, entry)) && !hadSigningSecret;
   return hasApiKey || hasSigningSecret ? [{ slug, hasApiKey, hasSigningSecret }] : [];
-}
-
-function isSigned({ action }: AutomationDefinition): boolean {
-  return actionTypeOf(action).isSigned;
 }
 
 /** @throws CommandError when it was printed instead */

@@ -27,6 +27,8 @@ export interface Closer {
 export interface ClosingOptions {
   /** How long `close` may take, in milliseconds; {@link LAST_RESORT_MS} comes on top. */
   graceMs: number;
+  /** A signal that means something else to this process; others than SIGINT and SIGTERM shut it down as well. */
+  except?: 'SIGUSR2';
   /** Is told why a process ends before everything is in order. */
   report?(message: unknown): void;
 }
@@ -38,13 +40,17 @@ export interface ClosingOptions {
  * @param close is called once
  */
 export function closeInOrder(
-  { graceMs, report = () => undefined }: ClosingOptions,
+  { graceMs, except, report = () => undefined }: ClosingOptions,
   close: (reason: ClosingReason) => Promise<void>,
 ): Closer {
   let first: { signal: NodeJS.Signals; at: number } | undefined;
   let isClosing = false;
   const closer = closeWithGrace(
-    { delay: graceMs + LAST_RESORT_MS, logger: { error: report }, skip: [...STOP_SIGNALS] },
+    {
+      delay: graceMs + LAST_RESORT_MS,
+      logger: { error: report },
+      skip: [...STOP_SIGNALS, ...(except ? [except] : [])],
+    },
     ({ signal = first?.signal, err }) => {
       isClosing = true;
       return close({ ...(signal && { signal }), ...(err && { err }) });
@@ -60,7 +66,7 @@ export function closeInOrder(
       begin();
     } else if (performance.now() - first.at > SAME_SIGNAL_MS) {
       report(`a second signal, ${signal}: ending at once`);
-      // biome-ignore lint/nursery/noProcessExit: a second signal asks to end at once
+      // biome-ignore lint/plugin: a second signal asks to end at once
       process.exit(1);
     }
   };

@@ -1,6 +1,7 @@
 import { Argument, type Command, type Option } from 'commander';
 import { isSlug, ON_WORKER_LOSS } from '../core/automation.ts';
 import { RUN_STATUSES } from '../core/run.ts';
+import { UNSET_NAMES } from './automation-changes.ts';
 import { type CommandContext, withStore } from './context.ts';
 import { OrcCommand } from './orc-command.ts';
 
@@ -91,9 +92,11 @@ export function completionCommands(context: CommandContext, program: Command): [
 const VALUES: Readonly<Record<string, readonly string[]>> = {
   '--status': RUN_STATUSES,
   '--on-worker-loss': ON_WORKER_LOSS,
+  '--unset': UNSET_NAMES,
   '--file': [FILES],
   '--keys-dir': [FILES],
   '--cwd': [FILES],
+  '--prompt-file': [FILES],
 };
 
 /** Candidates for the last of these words, as lines. */
@@ -124,7 +127,10 @@ function read(words: readonly string[], program: Command) {
     if (option) {
       option = undefined;
     } else if (word.startsWith('-')) {
-      option = command.options.find(({ long, short, required }) => required && [long, short].includes(word));
+      // The value of `--last` may be left out; most often it is not.
+      option = command.options.find(
+        ({ long, short, required, optional }) => (required || optional) && [long, short].includes(word),
+      );
     } else {
       const subcommand = command.commands.find((each) => each.name() === word);
       argumentCount = subcommand ? 0 : argumentCount + 1;
@@ -139,7 +145,7 @@ async function allCandidates(
   isOption: boolean,
   context: CommandContext,
 ): Promise<readonly string[]> {
-  if (option?.long === '--automation') return slugs(context);
+  if (option?.long === '--automation' || option?.long === '--last') return slugs(context);
   if (option) return VALUES[option.long ?? ''] ?? [];
   if (isOption) {
     const options = command.createHelp().visibleOptions(command);

@@ -1,16 +1,23 @@
-import type { Config } from '../config.ts';
+import { type Config, consoleUrlOf } from '../config.ts';
 import { DeadlineError, withDeadline } from '../core/deadline.ts';
 import { errorText } from '../core/error-record.ts';
 import { parseRedisUrl, type RedisAddress } from '../core/redis-url.ts';
+import { thisOperator } from '../core/this-operator.ts';
 import { findLocal } from '../local/find-local.ts';
 import type { Store } from '../store/store.ts';
-import { CommandError, type Output } from './output.ts';
+import { CommandError, type Output, type TerminalInput, type TerminalOutput } from './output.ts';
 
 /** What every command gets. */
 export interface CommandContext {
   /** Reads the environment on the first call, so that `--help` works with any environment. */
   config(): Config;
+  /** For what passes parts of the environment to child processes; everything else asks `config`. */
+  env: Readonly<NodeJS.ProcessEnv>;
   output: Output;
+  /** Standard input, opened on the first call. */
+  stdin(): TerminalInput;
+  /** For questions; results are printed by `output`. */
+  stdout: TerminalOutput;
   /** The working directory. */
   directory: string;
   /** The state folder, which records this user's data folders. */
@@ -33,6 +40,7 @@ export async function redisUrlOf({ config, directory, stateDir }: CommandContext
   const ignored = refused.map((reason) => `\nIgnored: ${reason}`).join('');
   throw new CommandError(
     `There is no Redis: start \`orc local\` in this folder, or set REDIS_URL.${ignored}`,
+    { error: 'redis_unavailable' },
   );
 }
 
@@ -44,8 +52,15 @@ export async function originFor({ config, directory, stateDir }: CommandContext)
   return url.replace(/\/$/, '');
 }
 
+/** The origin of the console, as far as this machine knows. */
+export async function consoleUrlFor({ config, directory, stateDir }: CommandContext): Promise<string> {
+  const settings = config();
+  const local = settings.CONSOLE_URL === undefined ? await findLocal(directory, stateDir()) : undefined;
+  return local?.running?.consoleUrl ?? consoleUrlOf(settings);
+}
+
 /**
- * Opens the store for one command and closes it afterwards.
+ * Opens the store for one command and closes it afterwards. What the command changes is in the audit log.
  *
  * @param deadlineMs how long Redis may take to answer first, in milliseconds
  * @throws CommandError when Redis cannot be used
@@ -58,12 +73,20 @@ export async function withStore<T>(
   const url = await redisUrlOf(context);
   // Loaded when needed, so that `--help` and usage errors are fast.
   const { connect, withoutPassword } = await import('../store/connect.ts');
+  const { auditedStore } = await import('../store/audited-store.ts');
   const { createStore } = await import('../store/store.ts');
   let lastError: Error | undefined;
   const redis = connect(url, 'one-shot', (error) => {
     lastError = error;
   });
-  const store = createStore(redis, context.config().REDIS_PREFIX, () => undefined);
+  const store = auditedStore(
+    createStore(redis, context.config().REDIS_PREFIX, () => undefined),
+    thisOperator(),
+    (error) =>
+      context.output.err(
+        `orc: The change is made, but is not in the audit log: ${errorText((error as Error).message)}\n`,
+      ),
+  );
   try {
     // A command with a key reaches the cluster node that holds orc's keys, and needs the right to them.
     await withDeadline(redis.exists(store.keys.automations), deadlineMs);
@@ -72,10 +95,11 @@ export async function withStore<T>(
     if (redis.status !== 'end') redis.disconnect();
     const silent = error instanceof DeadlineError && `it did not answer within ${deadlineMs / 1000} s`;
     const reason = lastError?.message ?? (silent || (error as Error).message);
-    throw new CommandError(
-      `Redis at ${withoutPassword(url)} cannot be used: ${errorText(reason)}. Check ${whatToCheck(parseRedisUrl(url))}.`,
-      { cause: error },
-    );
+    throw new CommandError(`Redis at ${withoutPassword(url)} cannot be used: ${errorText(reason)}.`, {
+      cause: error,
+      error: 'redis_unavailable',
+      hint: `Check ${whatToCheck(parseRedisUrl(url))}.`,
+    });
   }
   try {
     return await use(store);

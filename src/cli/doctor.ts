@@ -1,8 +1,7 @@
 import { type Config, ConfigError } from '../config.ts';
+import { type Finding, ok, problem } from '../ops/findings/finding.ts';
 import { checkDisk } from './checks/disk.ts';
 import { checkEnvironment } from './checks/environment.ts';
-import { type Finding, ok, problem } from './checks/finding.ts';
-import { checkRuns } from './checks/runs.ts';
 import { type CommandContext, withStore } from './context.ts';
 import { OrcCommand } from './orc-command.ts';
 import { CommandError, type Output } from './output.ts';
@@ -17,7 +16,7 @@ export function doctorCommand(context: CommandContext): OrcCommand {
     .option('--json', 'print JSON')
     .moreHelp({
       notes: `It checks the environment, Redis (connection, rights, version, persistence, eviction, memory, clock, latency), the
-workers, the runs and, for \`orc local\`, the disk. Run it with the environment of the API.
+workers, the runs, what is kept of them and, for \`orc local\`, the disk. Run it with the environment of the API.
 
 Each finding is ok, a warning (works, but not for long or not safely), a problem (does not work or can lose runs) or
 unknown (this login may not check). All but ok come with the command or setting that cures them.`,
@@ -62,18 +61,15 @@ function readConfig({ config }: CommandContext): Config | Finding[] {
 async function checkStore(context: CommandContext, config: Config): Promise<Finding[]> {
   try {
     return await withStore(context, async (store) => {
-      const { checkRedis, checkRights } = await import('./checks/redis.ts');
-      const reached = [ok('redis', 'reachable'), await checkRights(store)];
-      // The other checks need the missing rights.
-      if (reached.some(({ state }) => state === 'problem')) return reached;
-      const findings = [...reached, ...(await checkRedis(store))];
-      // BullMQ writes even when it is only asked.
-      const takesWrites = findings.some(({ check, state }) => check === 'redis writes' && state === 'ok');
-      return takesWrites ? [...findings, ...(await checkRuns(store, config))] : findings;
+      const { examineStore } = await import('../ops/findings/examine-store.ts');
+      const { MAX_QUEUED_RUNS, RUN_TIMEOUT_MS, KEEP_BYTES } = config;
+      const limits = { maxQueuedRuns: MAX_QUEUED_RUNS, runTimeoutMs: RUN_TIMEOUT_MS, keepBytes: KEEP_BYTES };
+      return examineStore(store, limits);
     });
   } catch (error) {
     if (!(error instanceof CommandError)) throw error;
-    return [problem('redis', error.message, 'start `orc local` in this folder, or set REDIS_URL')];
+    const message = [error.message, error.hint].join(' ').trim();
+    return [problem('redis', message, 'start `orc local` in this folder, or set REDIS_URL')];
   }
 }
 

@@ -1,5 +1,6 @@
+import { formatDuration } from '../core/durations.ts';
+import { outcomeLine, type RunOutcome } from '../core/run.ts';
 import type { LogRecord } from '../local/child.ts';
-import { formatDuration } from './durations.ts';
 import type { Output } from './output.ts';
 
 /** A line longer than this would wrap in most terminals. */
@@ -12,11 +13,15 @@ export function formatRecord(
   output: Output,
 ): string | undefined {
   const { msg, level, time } = record;
-  const clock = output.style('dim', String(time).slice(11, 19));
+  const clock = output.style('dim', localTime(String(time)));
   if (msg === 'run ended') return `${clock} ${formatEnd(record, printed, output)}`;
   if (msg === 'run retries') {
-    const { runId, automation, attempt, message } = record;
-    return `${clock} ${output.style('yellow', '↻')} ${automation} is retried after attempt ${attempt}  ${output.style('dim', String(runId))}  ${message}`;
+    const { runId, automation, attempt } = record;
+    return `${clock} ${output.style('yellow', '↻')} ${automation} is retried after attempt ${attempt}  ${output.style('dim', String(runId))}  ${outcomeLine(outcomeIn(record))}`;
+  }
+  if (msg === 'run interrupted') {
+    const { runId, automation, attempt, reason } = record;
+    return `${clock} ${output.style('yellow', '!')} ${automation} was interrupted in attempt ${attempt}: ${reason}  ${output.style('dim', String(runId))}`;
   }
   if (msg === 'request' && record['error'] !== undefined) {
     const { method, path, statusCode, error } = record;
@@ -37,10 +42,19 @@ export function formatRecord(
 }
 
 function formatEnd(record: LogRecord, printed: string | undefined, output: Output): string {
-  const { runId, automation, status, durationMs, message } = record;
+  const { runId, automation, status, durationMs } = record;
   const isSuccess = status === 'succeeded';
   const mark = isSuccess ? output.style('green', '✔') : output.style('red', '✖');
   const took = formatDuration(Number(durationMs));
-  const detail = isSuccess ? printed?.slice(0, MAX_OUTPUT_LENGTH) : String(message);
+  const detail = isSuccess ? printed?.slice(0, MAX_OUTPUT_LENGTH) : outcomeLine(outcomeIn(record));
   return `${mark} ${automation} ${status} in ${took}  ${output.style('dim', String(runId))}${detail ? `  ${detail}` : ''}`;
+}
+
+function outcomeIn({ message, detail }: LogRecord): Pick<RunOutcome, 'message' | 'detail'> {
+  return { message: String(message), ...(typeof detail === 'string' && { detail }) };
+}
+
+/** The clock of this machine, as in `09:38:56`. */
+function localTime(time: string): string {
+  return new Date(time).toTimeString().slice(0, 8);
 }

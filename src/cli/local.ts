@@ -1,8 +1,9 @@
-import { processEnvironment } from '../config.ts';
+import { curlLine } from '../core/curl-line.ts';
+import { PACKAGE_ROOT } from '../core/package-root.ts';
 import type { RunningLocal } from '../local/start-local.ts';
-import { curlLine } from './automations.ts';
 import { closeInOrder } from './closing.ts';
 import type { CommandContext } from './context.ts';
+import { type HowToCall, howToCall } from './how-to-call.ts';
 import { formatRecord } from './local-console.ts';
 import { OrcCommand } from './orc-command.ts';
 import type { Output } from './output.ts';
@@ -11,7 +12,9 @@ import type { Output } from './output.ts';
 export function localCommand(context: CommandContext): OrcCommand {
   const { output } = context;
   return new OrcCommand('local')
-    .description('run everything on this machine: a private Redis, the API and a worker; data in .orc')
+    .description(
+      'run everything on this machine: a private Redis, the API, a worker and the console; data in .orc',
+    )
     .option('--trust', 'accept a .orc that your state folder does not know, such as one from a backup')
     .moreHelp({
       notes: `Redis comes from the PATH, or is fetched into your cache folder. The first start creates the automation hello and
@@ -39,7 +42,7 @@ prints its key. Other commands in this folder, or below it, find this Redis.
       const starting = import('../local/start-local.ts').then(({ startLocal }) =>
         startLocal({
           config,
-          env: processEnvironment(),
+          env: context.env,
           directory: context.directory,
           stateDir: context.stateDir(),
           trust,
@@ -60,12 +63,17 @@ prints its key. Other commands in this folder, or below it, find this Redis.
         return close();
       });
 
-      for (const line of welcome(running, output)) output.line(line);
+      const orc = howToCall(PACKAGE_ROOT, context.directory, running.redisUrl);
+      for (const line of welcome(running, orc, output)) output.line(line);
     });
 }
 
 /** What to do next, for new users and returning ones. */
-function welcome({ apiUrl, hello }: RunningLocal, output: Output): string[] {
+function welcome(
+  { apiUrl, loginLink, hello }: RunningLocal,
+  { here, elsewhere }: HowToCall,
+  output: Output,
+): string[] {
   const first = hello
     ? [
         'The automation hello is created. Its API key, shown only once:',
@@ -78,16 +86,18 @@ function welcome({ apiUrl, hello }: RunningLocal, output: Output): string[] {
         '',
       ]
     : [
-        'Your automations:         npx orc automations list',
-        'A new key for one:        npx orc automations rotate-key <slug>',
+        `Your automations:         ${here} automations list`,
+        `A new key for one:        ${here} automations rotate-key <slug>`,
       ];
   return [
     '',
     `orc runs at ${output.style('bold', apiUrl)}`,
     '',
     ...first,
-    'What a run printed:       npx orc runs logs <runId>',
-    'An automation of yours:   npx orc automations create my-script -- ./my-script.sh',
+    `In a browser, once:       ${loginLink}`,
+    `What a run printed:       ${here} runs logs --last`,
+    `An automation of yours:   ${here} automations create my-script -- sh -c 'echo "I got $(cat)"'`,
+    `In other folders, first:  ${elsewhere}`,
     `Documentation:            ${apiUrl}/`,
     'Ctrl-C stops everything; the data stays in .orc/.',
     '',

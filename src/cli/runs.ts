@@ -1,245 +1,243 @@
-import { StringDecoder } from 'node:string_decoder';
-import { setTimeout as sleep } from 'node:timers/promises';
-import { isTerminal, RUN_STATUSES, type Run, type RunAttemptRecord, type RunStatus } from '../core/run.ts';
-import type { RunLogEntry } from '../store/run-log.ts';
-import type { Store } from '../store/store.ts';
-import { unknownSlug } from './automations.ts';
+import { formatAge } from '../core/age.ts';
+import type { AgentReport } from '../core/agent-event.ts';
+import { writeCost } from '../core/agent-transcript.ts';
+import { formatDuration } from '../core/durations.ts';
+import { type Caller, isTerminal, outcomeLine, type Run, type RunAttemptRecord } from '../core/run.ts';
+import { durationOf } from '../core/run-duration.ts';
+import type { EventDelivery } from '../core/run-event.ts';
+import { explainDropped } from '../ops/kept.ts';
+import type { RunArtifacts } from '../store/artifacts.ts';
 import { type CommandContext, withStore } from './context.ts';
-import { formatDuration } from './durations.ts';
 import { OrcCommand } from './orc-command.ts';
-import { type Output, type ProgramOutput, pairs, UsageError } from './output.ts';
+import { type Output, pairs } from './output.ts';
+import { addRunArtifacts, describeAllOmitted } from './run-artifacts.ts';
 import { addRunControl, getRun } from './run-control.ts';
-import { overviewOf, summarise } from './status.ts';
-
-/** `--follow` polls this often, in milliseconds. */
-const FOLLOW_INTERVAL_MS = 200;
-
-const STATUS_STYLES: Readonly<Record<RunStatus, 'dim' | 'cyan' | 'yellow' | 'green' | 'red'>> = {
-  queued: 'dim',
-  running: 'cyan',
-  retrying: 'yellow',
-  succeeded: 'green',
-  failed: 'red',
-  timed_out: 'red',
-  cancelled: 'yellow',
-};
+import { addRunList, styled } from './run-list.ts';
+import { printLogs } from './run-logs.ts';
+import {
+  addRunReference,
+  findRunId,
+  noSuchRun,
+  RUN_REFERENCE_HELP,
+  type RunReferenceOptions,
+  runForPrograms,
+} from './run-reference.ts';
+import { addRunResult, resultLine } from './run-result.ts';
 
 /** `orc runs …`: list, watch, cancel and repeat runs. */
 export function runsCommand(context: CommandContext): OrcCommand {
   const { output } = context;
   const group = new OrcCommand('runs').description('list, watch, cancel and repeat runs');
 
-  group
-    .command('list')
-    .description('list runs, the newest first')
-    .option('--automation <slug>', 'only runs of this automation')
-    .option('--status <status>', `only runs with this status: ${RUN_STATUSES.join(', ')}`)
-    .option('--limit <number>', 'maximum number of runs', '20')
+  addRunList(group, context);
+
+  addRunReference(
+    group
+      .command('show')
+      .description('show one run: its status, its outcome, its result, its caller and its attempts'),
+  )
     .option('--json', 'print JSON')
     .moreHelp({
-      notes: `A line on standard error says how many runs wait and execute, and how many workers are alive.`,
+      notes: RUN_REFERENCE_HELP,
       examples: [
-        'orc runs list --automation deploy --limit 5',
-        "orc runs list --status failed --json | jq -r '.[].id'",
+        'orc runs show run_01a1fd79-2020-716f-b65b-e40f10ea5e54',
+        'orc runs show 01a1fd79-2020-716f',
+        'orc runs show --last deploy',
       ],
     })
-    .action(async (options: { automation?: string; status?: string; limit: string; json?: boolean }) => {
-      const filter = filterOf(options);
-      const { runs, overview } = await withStore(context, async (store) => {
-        const found = await store.runs.list(filter);
-        // No runs may mean a typo. A deleted automation may still have runs to list.
-        const { automation } = filter;
-        if (found.length === 0 && automation !== undefined && !(await store.automations.get(automation))) {
-          throw await unknownSlug(store, automation);
-        }
-        return { runs: found, overview: await overviewOf(store) };
-      });
-      if (options.json) return output.json(runs);
-      output.err(`${output.style('dim', summarise(overview))}\n`);
-      if (runs.length === 0) return output.line('There are no such runs.');
-      const rows = runs.map((run) => [
-        run.id,
-        run.automation,
-        styled(run.status, output),
-        run.acceptedAt.toISOString(),
-        durationOf(run) ?? '',
-        run.outcome?.message ?? '',
-      ]);
-      output.table(['RUN', 'AUTOMATION', 'STATUS', 'ACCEPTED', 'TOOK', 'RESULT'], rows);
-    });
-
-  group
-    .command('show')
-    .description('show one run: its status, its result, its caller and its attempts')
-    .argument('<runId>', 'the run, as in the answer to the trigger')
-    .option('--json', 'print JSON')
-    .moreHelp({ examples: ['orc runs show run_01a1fd79-2020-716f-b65b-e40f10ea5e54'] })
-    .action(async (runId: string, { json }: { json?: boolean }) => {
-      const { run, attempts, isCancelling } = await withStore(context, async (store) => {
-        const found = await getRun(store, runId);
-        const [made, isCancelRequested] = await Promise.all([
-          store.runs.attempts(found),
-          store.runs.isCancelRequested(runId),
-        ]);
-        const isCancelling = isCancelRequested && !isTerminal(found.status);
-        return { run: found, attempts: made, isCancelling };
-      });
-      if (json) return output.json({ ...run, attempts });
-      for (const line of describe(run, output)) output.line(line);
+    .action(async (reference: string | undefined, options: RunReferenceOptions & { json?: boolean }) => {
+      const { run, attempts, result, isCancelling, left, dropped, events } = await withStore(
+        context,
+        async (store) => {
+          const found = await getRun(store, await findRunId(store, reference, options));
+          const [made, result, isCancelRequested, left, dropped, events] = await Promise.all([
+            store.runs.attempts(found),
+            store.results.read(found),
+            store.runs.isCancelRequested(found.id),
+            store.artifacts.list(found.id),
+            explainDropped(store, found.id),
+            store.events.deliveriesOf(found),
+          ]);
+          const isCancelling = isCancelRequested && !isTerminal(found.status);
+          return { run: found, attempts: made, result, isCancelling, left, dropped, events };
+        },
+      );
+      const { artifacts = [], omitted = [], omittedCount = 0 } = left ?? {};
+      if (options.json) {
+        const value = result && JSON.parse(result);
+        const shown = { ...runForPrograms(run), result: value, attempts, events };
+        return output.json({ ...shown, artifacts, omitted, omittedCount, dropped: dropped !== undefined });
+      }
+      for (const line of [...describe(run, result, output), ...describeLeft(left)]) output.line(line);
+      for (const line of describeEvents(events, output)) output.line(line);
+      if (dropped !== undefined) output.line(dropped);
       if (isCancelling) output.line('An operator has cancelled this run; its worker is ending it.');
       if (attempts.length < 2) return;
       output.line();
-      output.table(['ATTEMPT', 'STARTED', 'TOOK', 'WORKER', 'RESULT'], attempts.map(rowOf));
+      const rows = attempts.map((attempt) => rowOf(attempt, output));
+      output.table(['ATTEMPT', 'STARTED', 'TOOK', 'WORKER', 'OUTCOME'], rows);
     });
 
-  group
-    .command('logs')
-    .description('print the log of a run: its standard output to standard output, the rest to standard error')
-    .argument('<runId>', 'the run')
+  addRunReference(
+    group
+      .command('logs')
+      .description(
+        'print the log of a run: its standard output to standard output, the rest to standard error',
+      ),
+  )
     .option('-f, --follow', 'keep printing until the run has ended')
     .option('--json', 'print one JSON object per line, with time, attempt and source')
     .moreHelp({
       notes: `The first and the last 512 KiB of each run are kept; a remark says how much was cut between them.`,
-      examples: ['orc runs logs run_01a1fd79-2020-716f-b65b-e40f10ea5e54 --follow'],
+      examples: [
+        'orc runs logs run_01a1fd79-2020-716f-b65b-e40f10ea5e54 --follow',
+        'orc runs logs --last deploy --follow',
+      ],
     })
-    .action(async (runId: string, options: { follow?: boolean; json?: boolean }) => {
-      await withStore(context, (store) => printLogs(store, runId, options, output));
+    .action(async (reference: string | undefined, options: LogsOptions) => {
+      await withStore(context, async (store) => {
+        await printLogs(store, await findRunId(store, reference, options), options, output);
+      });
     });
 
+  addRunReference(
+    group.command('payload').description('print the payload of a run, byte for byte as it was received'),
+  )
+    .option('--json', 'print an object with runId and payload')
+    .moreHelp({
+      notes: RUN_REFERENCE_HELP,
+      examples: [
+        'orc runs payload --last deploy | jq .',
+        'orc runs payload 01a1fd79-2020-716f > payload.json',
+      ],
+    })
+    .action(async (reference: string | undefined, options: RunReferenceOptions & { json?: boolean }) => {
+      const { runId, payload } = await withStore(context, async (store) => {
+        const runId = await findRunId(store, reference, options);
+        const payload = await store.runs.payload(runId);
+        if (payload === undefined) throw noSuchRun(runId);
+        return { runId, payload };
+      });
+      // Not parsed, which would change large numbers.
+      if (options.json) return output.out(`{"runId":${JSON.stringify(runId)},"payload":${payload}}\n`);
+      const program = output.programOutput('out');
+      program.write(Buffer.from(payload));
+      program.end();
+      if (output.isTerminal && !payload.endsWith('\n')) output.line();
+    });
+
+  addRunResult(group, context);
+  addRunArtifacts(group, context);
   addRunControl(group, context);
   return group;
 }
 
-function filterOf(options: { automation?: string; status?: string; limit: string }) {
-  const status = RUN_STATUSES.find((each) => each === options.status);
-  if (options.status !== undefined && status === undefined) {
-    throw new UsageError(`'${options.status}' is not a status. Use one of: ${RUN_STATUSES.join(', ')}.`);
-  }
-  if (!/^[1-9]\d{0,3}$/.test(options.limit)) {
-    throw new UsageError(`--limit must be a whole number from 1 to 9999, not '${options.limit}'.`);
-  }
-  return {
-    limit: Number(options.limit),
-    ...(status !== undefined && { status }),
-    ...(options.automation !== undefined && { automation: options.automation }),
-  };
+interface LogsOptions extends RunReferenceOptions {
+  follow?: boolean;
+  json?: boolean;
 }
 
-async function printLogs(
-  store: Store,
-  runId: string,
-  { follow, json }: { follow?: boolean; json?: boolean },
-  output: Output,
-): Promise<void> {
-  let position: string | undefined;
-  const cutBefore = gapFinder();
-  const printer = json ? printerOfJson(output) : printerOfText(output);
-  for (;;) {
-    // The status is read first: the log of an ended run is complete.
-    const run = await getRun(store, runId);
-    for (;;) {
-      const { entries, position: next } = await store.runLogs.read(runId, position);
-      if (entries.length === 0) break;
-      position = next;
-      for (const entry of entries) printer.print(entry, cutBefore(entry));
-    }
-    if (!follow || isTerminal(run.status)) return printer.end();
-    await sleep(FOLLOW_INTERVAL_MS);
-  }
+/** There is room for both on a terminal. */
+function timeOf(time: Date | undefined, output: Output): string | undefined {
+  if (!time || !output.isTerminal) return time?.toISOString();
+  return `${time.toISOString()} (${formatAge(time)})`;
 }
 
-interface LogPrinter {
-  /** @param cutBytes how many bytes were cut from the log before this entry */
-  print(entry: RunLogEntry, cutBytes: number): void;
-  end(): void;
-}
-
-/** Counts the bytes that were cut from a log before an entry. */
-function gapFinder(): (entry: RunLogEntry) => number {
-  /** Offset of each attempt's next entry if nothing is cut before it. */
-  const offsets = new Map<number, number>();
-  return ({ attempt, offset, data }) => {
-    const cut = offset - (offsets.get(attempt) ?? 0);
-    offsets.set(attempt, offset + data.length);
-    return cut;
-  };
-}
-
-function printerOfJson(output: Output): LogPrinter {
-  // An entry may end inside a character; the rest is in the next entry of that attempt and source.
-  const decoders = new Map<string, StringDecoder>();
-  return {
-    print: ({ time, attempt, source, data }, cutBytes) => {
-      if (cutBytes > 0) {
-        output.out(`${JSON.stringify({ attempt, cutBytes })}\n`);
-        decoders.clear();
-      }
-      const decoder = decoders.get(`${attempt} ${source}`) ?? new StringDecoder('utf8');
-      decoders.set(`${attempt} ${source}`, decoder);
-      output.out(`${JSON.stringify({ time, attempt, source, text: decoder.write(data) })}\n`);
-    },
-    end: () => undefined,
-  };
-}
-
-function printerOfText(output: Output): LogPrinter {
-  const programs = new Map<string, ProgramOutput>();
-  const end = () => {
-    for (const program of programs.values()) program.end();
-    programs.clear();
-  };
-  return {
-    print: ({ attempt, source, data }, cutBytes) => {
-      if (cutBytes > 0) {
-        end();
-        output.err(`\norc: ${cutBytes} bytes of output were cut here\n`);
-      }
-      if (source === 'orc') return output.err(data.toString('utf8').replace(/^(?=.)/gm, 'orc: '));
-      const program =
-        programs.get(`${attempt} ${source}`) ?? output.programOutput(source === 'stdout' ? 'out' : 'err');
-      programs.set(`${attempt} ${source}`, program);
-      program.write(data);
-    },
-    end,
-  };
-}
-
-function durationOf({ startedAt, endedAt, status }: Run): string | undefined {
-  if (!startedAt || status === 'queued') return undefined;
-  return formatDuration((endedAt ?? new Date()).getTime() - startedAt.getTime());
-}
-
-function styled(status: RunStatus, output: Output): string {
-  return output.style(STATUS_STYLES[status], status);
-}
-
-function describe(run: Run, output: Output): string[] {
+function describe(run: Run, result: string | undefined, output: Output): string[] {
   const { outcome } = run;
   return pairs([
     ['run', run.id],
     ['repeats', run.retryOf],
     ['automation', run.automation],
     ['status', styled(run.status, output)],
-    ['result', outcome?.message],
+    ['outcome', outcome?.message],
+    ['detail', outcome?.detail],
+    ['result', resultLine(run, result)],
     ['reason', outcome?.reason],
+    ...describeAgent(outcome?.agent),
     ['exit code', outcome?.exitCode === undefined ? undefined : String(outcome.exitCode)],
     ['signal', outcome?.signal],
     ['HTTP status', outcome?.httpStatus === undefined ? undefined : String(outcome.httpStatus)],
     ['attempt', run.maxAttempts > 1 ? `${run.attempt} of at most ${run.maxAttempts}` : `${run.attempt}`],
-    ['accepted', run.acceptedAt.toISOString()],
-    ['started', run.startedAt?.toISOString()],
-    ['ended', run.endedAt?.toISOString()],
+    ['accepted', timeOf(run.acceptedAt, output)],
+    ['started', timeOf(run.firstStartedAt, output)],
+    ['ended', timeOf(run.endedAt, output)],
     ['took', durationOf(run)],
     ['worker', run.worker],
     ['payload', `${run.payloadBytes} bytes`],
     ['request', run.requestId],
-    ['caller', run.caller?.address],
-    ['user agent', run.caller?.userAgent],
+    ...describeCaller(run.caller),
   ]);
 }
 
-function rowOf({ attempt, worker, startedAt, endedAt, outcome, interruption }: RunAttemptRecord): string[] {
+function describeCaller(caller: Caller | undefined): [string, string | undefined][] {
+  if (!caller) return [];
+  if ('user' in caller) return [['caller', `${caller.user} on ${caller.host}, by the command line`]];
+  return [
+    ['caller', caller.address],
+    ['user agent', caller.userAgent],
+  ];
+}
+
+/** One line for each URL that the run's event goes to. */
+function describeEvents(deliveries: readonly EventDelivery[], output: Output): string[] {
+  return pairs(
+    deliveries.map((delivery, index) => [
+      index === 0 ? 'event     ' : '',
+      describeDelivery(delivery, output),
+    ]),
+  );
+}
+
+function describeDelivery(delivery: EventDelivery, output: Output): string {
+  const { receiver, status, at, tries, nextTryAt, lastError } = delivery;
+  const times = `${tries} ${tries === 1 ? 'try' : 'tries'}`;
+  if (status === 'delivered') return `${receiver}: delivered at ${timeOf(at, output)}, ${times}`;
+  const error = lastError === undefined ? '' : `. ${lastError}`;
+  if (status === 'dropped') {
+    return output.style('red', `${receiver}: dropped at ${timeOf(at, output)}, ${times}${error}`);
+  }
+  if (tries === 0) return `${receiver}: waits to be sent`;
+  return output.style(
+    'yellow',
+    `${receiver}: waits after ${times} until ${nextTryAt?.toISOString()}${error}`,
+  );
+}
+
+/** The files that a run left. */
+function describeLeft(left: RunArtifacts | undefined): string[] {
+  if (!left) return [];
+  const { artifacts } = left;
+  const bytes = artifacts.reduce((sum, artifact) => sum + artifact.bytes, 0);
+  const [first, ...others] = describeAllOmitted(left);
+  return pairs([
+    ['artifacts ', `${artifacts.length}, ${bytes} bytes: orc runs artifacts`],
+    ['not kept', first],
+    ...others.map((line): [string, string] => ['', line]),
+  ]);
+}
+
+function rowOf(record: RunAttemptRecord, output: Output): string[] {
+  const { attempt, worker, startedAt, endedAt, outcome, interruption } = record;
   const took = endedAt ? formatDuration(endedAt.getTime() - startedAt.getTime()) : '';
-  const result = outcome?.message ?? interruption ?? 'executing';
-  return [String(attempt), startedAt.toISOString(), took, worker, result];
+  const ending = outcome ? outcomeLine(outcome) : (interruption ?? 'executing');
+  return [String(attempt), output.time(startedAt), took, worker, ending];
+}
+
+/** What an agent reported, and whether its work was checked. */
+function describeAgent(report: AgentReport | undefined): [string, string | undefined][] {
+  if (!report) return [];
+  const { checks, stopReason, cost, branch, commit } = report;
+  return [
+    [
+      'checked',
+      checks === undefined
+        ? 'not checked: the automation has no --check'
+        : `the check ran ${checks === 1 ? 'once' : `${checks} times`}`,
+    ],
+    ['agent stopped', stopReason],
+    ['cost', cost ? `${writeCost(cost)}, as the agent reports it` : 'not reported by the agent'],
+    ['branch', branch],
+    ['commit', commit],
+  ];
 }

@@ -1,56 +1,48 @@
-import { SLOTS_HELD_MS, slotsHeldSince } from '../core/slots.ts';
-import type { QueueOverview } from '../store/runs.ts';
+import { formatAge } from '../core/age.ts';
+import { formatDuration } from '../core/durations.ts';
+import { isFailure, type Run, shortRunId } from '../core/run.ts';
+import {
+  type AutomationActivity,
+  demandOf,
+  describeHold,
+  lastRuns,
+  readActivity,
+} from '../ops/automation-activity.ts';
+import { describeKept } from '../ops/kept.ts';
+import {
+  cureForHeldSlots,
+  describeHeldSlots,
+  describeWorkers,
+  noneTakesRuns,
+  type Overview,
+  overviewOf,
+} from '../ops/overview.ts';
+import type { EventQueueState } from '../store/event-outbox.ts';
 import type { Store } from '../store/store.ts';
-import type { AliveWorkers } from '../store/workers.ts';
 import { type CommandContext, withStore } from './context.ts';
-import { formatDuration } from './durations.ts';
 import { OrcCommand } from './orc-command.ts';
-import { pairs } from './output.ts';
+import { type Output, pairs } from './output.ts';
+import { runForPrograms } from './run-reference.ts';
 
 /** Rows shown of each table, so that the output fits one screen. */
 const MAX_ROWS = 10;
 
+/** Automations named as those of which most is asked. */
+const MAX_BUSIEST = 3;
+
 /** Automations named as those whose runs hold all slots. */
 const MAX_HOLDERS = 3;
 
-/** What waits, what executes, and which workers are alive. */
-export interface Overview extends QueueOverview, AliveWorkers {
-  /** Since when the same runs have held every slot of every worker; absent when one is free. */
-  slotsHeldSince?: Date;
-}
-
-export async function overviewOf(store: Store): Promise<Overview> {
-  const [overview, workers] = await Promise.all([store.runs.overview(), store.workers.alive()]);
-  const startTimes = overview.running.flatMap(({ startedAt }) => startedAt ?? []);
-  const heldSince = slotsHeldSince(startTimes, workers.slots);
-  return { ...overview, ...workers, ...(heldSince && { slotsHeldSince: heldSince }) };
-}
-
-/** How long all slots have been held, and by which runs; undefined unless it is long. */
-export function describeHeldSlots({ slots, slotsHeldSince: since, running }: Overview): string | undefined {
-  const [longest] = running;
-  if (!since || !longest || Date.now() - since.getTime() < SLOTS_HELD_MS) return undefined;
-  const holders = new Map<string, number>();
-  for (const { automation } of running) holders.set(automation, (holders.get(automation) ?? 0) + 1);
-  const most = [...holders].sort(([, left], [, right]) => right - left).slice(0, MAX_HOLDERS);
-  const names = most.map(([automation, runs]) => `${runs} by ${automation}`).join(', ');
-  return `all ${slots} have been held for ${ageOf(since)}: ${names}; longest by ${longest.id}`;
-}
-
-/** What frees a slot or adds one. */
-export function cureForHeldSlots({ running }: Overview): string {
-  return `orc runs cancel ${running[0]?.id}, or start another worker: orc worker`;
-}
-
 /** One line that begins with what is wrong. */
 export function summarise(overview: Overview): string {
-  const { queued, retrying, running, oldestQueued, workersAlive } = overview;
+  const { queued, paused, retrying, running, oldestQueued, workersAlive, workersDraining } = overview;
   const age = oldestQueued ? `, the oldest for ${ageOf(oldestQueued.acceptedAt)}` : '';
   return [
     workersAlive === 0
       ? 'NO WORKER IS ALIVE'
       : `${workersAlive} worker${workersAlive === 1 ? '' : 's'} alive`,
-    `${queued} queued${age}`,
+    ...(workersDraining.length > 0 ? [`${workersDraining.length} draining`] : []),
+    `${queued} queued${paused > 0 ? ` (${paused} paused)` : ''}${age}`,
     `${running.length} running`,
     ...(describeHeldSlots(overview) === undefined ? [] : ['ALL SLOTS ARE HELD: orc status']),
     ...(retrying > 0 ? [`${retrying} retrying`] : []),
@@ -64,37 +56,58 @@ export function statusCommand(context: CommandContext): OrcCommand {
     .description('show what waits, what executes and what is stuck, on one screen')
     .option('--json', 'print JSON')
     .moreHelp({
-      notes: `\`orc doctor\` finds what is wrong with the installation.`,
+      notes: `The automations that failed most in the last hour come first (FAILED/H); OPEN counts runs that have not ended; held means that
+runs wait for --concurrency. \`orc runs list --failed --since 1h\` says what went wrong.
+
+"kept" is what the logs, results and artifacts of ended runs take of KEEP_BYTES, in Redis' memory.
+\`orc doctor\` finds what is wrong with the installation.`,
       examples: ['orc status', 'watch orc status'],
     })
     .action(async ({ json }: { json?: boolean }) => {
-      const { overview, automations } = await withStore(context, async (store) => ({
-        overview: await overviewOf(store),
-        automations: await automationsOf(store),
-      }));
-      if (json) return output.json({ ...overview, automations });
-      const { workersAlive, queued, retrying, running, oldestQueued } = overview;
+      const { overview, hold, automations, kept, events } = await withStore(context, async (store) => {
+        const found = await overviewOf(store);
+        const { oldestQueued } = found;
+        const activities = await readActivity(store);
+        // Each costs two round trips, and people see the first ones only.
+        const shown = json ? activities : activities.slice(0, MAX_ROWS);
+        const latest = await lastRuns(store, shown);
+        return {
+          overview: found,
+          hold: oldestQueued && (await describeHold(store, oldestQueued)),
+          automations: activities.map((each, index) => ({ ...each, lastRun: latest[index] })),
+          kept: await store.kept.usage(context.config().KEEP_BYTES),
+          events: await eventsOf(store),
+        };
+      });
+      if (json) return output.json({ ...forPrograms(overview, automations), kept, events });
+      const { workersAlive, queued, paused, retrying, running, oldestQueued } = overview;
+      const pausedText = describePaused(automations, paused);
       const heldSlots = describeHeldSlots(overview);
+      const waiting = oldestQueued && [
+        `, the oldest for ${ageOf(oldestQueued.acceptedAt)}: ${oldestQueued.id} of ${oldestQueued.automation}`,
+        ...(hold === undefined ? [] : [hold]),
+      ];
       const facts = pairs([
         [
           'workers',
           workersAlive === 0
-            ? output.style('red', 'none is alive; start one: orc worker')
-            : `${workersAlive} alive`,
+            ? output.style('red', `${noneTakesRuns(overview)}; start one: orc worker`)
+            : describeWorkers(overview),
         ],
         ['slots', heldSlots && output.style('red', `${heldSlots}; ${cureForHeldSlots(overview)}`)],
-        [
-          'queued',
-          `${queued}${oldestQueued ? `, the oldest for ${ageOf(oldestQueued.acceptedAt)}: ${oldestQueued.id} of ${oldestQueued.automation}` : ''}`,
-        ],
+        ['queued', `${queued}${waiting?.join(', ') ?? ''}`],
+        ['paused', pausedText && output.style('yellow', pausedText)],
         ['retrying', `${retrying}`],
         ['running', `${running.length}`],
+        ['kept', describeKept(kept)],
+        ['events', describeEvents(events, output)],
+        ['busiest', describeBusiest(automations)],
       ]);
       for (const line of facts) output.line(line);
       print(
         ['RUNNING', 'AUTOMATION', 'FOR', 'ATTEMPT', 'WORKER'],
         running.map(({ id, automation, startedAt, attempt, worker }) => [
-          id,
+          output.isTerminal ? shortRunId(id) : id,
           automation,
           startedAt ? ageOf(startedAt) : '',
           `${attempt}`,
@@ -102,14 +115,23 @@ export function statusCommand(context: CommandContext): OrcCommand {
         ]),
       );
       print(
-        ['AUTOMATION', 'NOT ENDED', 'LAST SUCCESS'],
-        automations.map(({ slug, open, lastSuccess }) => [
+        ['AUTOMATION', 'STATE', 'FAILED/H', 'OPEN', 'LAST RUN', 'LAST SUCCESS'],
+        automations.map(({ slug, state, failedLately, open, lastRun, lastSuccess }) => [
           slug,
+          state,
+          failedLately > 0 ? output.style('red', `${failedLately}`) : '0',
           `${open}`,
-          lastSuccess ? `${ageOf(lastSuccess)} ago` : 'never',
+          describeLast(lastRun),
+          lastSuccess ? formatAge(lastSuccess) : 'never',
         ]),
       );
     });
+
+  function describeLast(run: Run | undefined): string {
+    if (!run) return 'none';
+    const text = `${run.status} ${formatAge(run.endedAt ?? run.acceptedAt)}`;
+    return isFailure(run.status) ? output.style('red', text) : text;
+  }
 
   function print(header: string[], rows: string[][]): void {
     if (rows.length === 0) return;
@@ -119,13 +141,77 @@ export function statusCommand(context: CommandContext): OrcCommand {
   }
 }
 
-/** The automations, those with the most open runs first. */
-async function automationsOf(store: Store) {
-  const [slugs, successes] = await Promise.all([store.automations.slugs(), store.index.lastSuccesses()]);
-  const open = await store.index.countOpen(slugs);
-  return slugs
-    .map((slug, index) => ({ slug, open: open[index] ?? 0, lastSuccess: successes.get(slug) }))
-    .sort((a, b) => b.open - a.open);
+/** What waits to be sent to the URLs of automations, and what was dropped. */
+interface EventsOverview {
+  waiting: number;
+  dropped: number;
+  queues: EventQueueState[];
+  /** The most first. */
+  droppedBy: { slug: string; dropped: number }[];
+}
+
+async function eventsOf(store: Store): Promise<EventsOverview> {
+  const [queues, drops] = await Promise.all([store.events.queues(), store.events.drops()]);
+  const waiting = queues.reduce((sum, queue) => sum + queue.waiting, 0);
+  const dropped = [...drops.values()].reduce((sum, count) => sum + count, 0);
+  return {
+    waiting,
+    dropped,
+    queues,
+    droppedBy: [...drops]
+      .map(([slug, count]) => ({ slug, dropped: count }))
+      .sort((a, b) => b.dropped - a.dropped),
+  };
+}
+
+/** Undefined when all is delivered and nothing was dropped. */
+function describeEvents({ waiting, dropped, queues, droppedBy }: EventsOverview, output: Output) {
+  if (waiting + dropped === 0) return undefined;
+  const failing = queues
+    .filter(({ failures }) => failures > 0)
+    .map(({ slug, receiver }) => `${slug} (${receiver})`);
+  const parts = [
+    `${waiting} wait`,
+    ...(failing.length > 0 ? [`cannot be delivered: ${shortList(failing)}`] : []),
+    ...(dropped > 0 ? [`${dropped} dropped: ${shortList(droppedBy.map(({ slug }) => slug))}`] : []),
+  ];
+  return failing.length + dropped > 0 ? output.style('yellow', parts.join('; ')) : parts.join('; ');
+}
+
+function shortList(names: readonly string[]): string {
+  return `${names.slice(0, MAX_HOLDERS).join(', ')}${names.length > MAX_HOLDERS ? ', …' : ''}`;
+}
+
+type ShownAutomation = AutomationActivity & { lastRun: Run | undefined };
+
+/** Runs have the names that they have everywhere else in JSON. */
+function forPrograms({ oldestQueued, running, ...overview }: Overview, automations: ShownAutomation[]) {
+  return {
+    ...overview,
+    ...(oldestQueued && { oldestQueued: runForPrograms(oldestQueued) }),
+    running: running.map(runForPrograms),
+    automations: automations.map(({ lastRun, ...automation }) => ({
+      ...automation,
+      ...(lastRun && { lastRun: runForPrograms(lastRun) }),
+    })),
+  };
+}
+
+function describePaused(automations: readonly AutomationActivity[], waiting: number): string | undefined {
+  const slugs = automations.flatMap(({ slug, pausedAt }) => (pausedAt ? [slug] : []));
+  if (slugs.length === 0) return undefined;
+  return `${shortList(slugs)}: ${waiting} of the queued runs; orc automations resume <slug>`;
+}
+
+/** Those of which most was asked in the last hour. */
+function describeBusiest(automations: readonly AutomationActivity[]): string | undefined {
+  const busiest = automations.filter((each) => demandOf(each) > 0).sort((a, b) => demandOf(b) - demandOf(a));
+  if (busiest.length === 0) return undefined;
+  const named = busiest.slice(0, MAX_BUSIEST).map(({ slug, acceptedLately, rejectedLately }) => {
+    const rejected = rejectedLately > 0 ? ` and rejected ${rejectedLately}` : '';
+    return `${slug} (accepted ${acceptedLately}${rejected})`;
+  });
+  return `in the last hour: ${named.join(', ')}`;
 }
 
 function ageOf(time: Date): string {

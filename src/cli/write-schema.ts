@@ -1,6 +1,6 @@
 import { readFile, writeFile } from 'node:fs/promises';
+import { SCHEMA_FILE } from '../core/automation-entry.ts';
 import { PACKAGE_ROOT } from '../core/package-root.ts';
-import { SCHEMA_FILE } from './automation-entry.ts';
 import { schemaText } from './automation-file.ts';
 
 /** Writes the JSON Schema of automations.yaml; with `--check`, fails when the file is out of date. */

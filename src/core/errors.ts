@@ -32,7 +32,7 @@ export const ERRORS = {
   automation_disabled: {
     statusCode: 403,
     message: 'The automation is disabled; no run was started.',
-    hint: 'An operator enables it in the automations screen or with `orc automations enable <slug>`.',
+    hint: 'An operator enables it in the automations screen (`orc console`) or with `orc automations enable <slug>`; see /docs/operate.',
     cause: 'The slug and the key are right, but an operator has disabled the automation.',
     cure: 'Ask the operator, and send the request again once the automation is enabled.',
   },
@@ -47,9 +47,10 @@ export const ERRORS = {
   invalid_payload: {
     statusCode: 400,
     message: 'The request body is not a JSON object.',
-    hint: 'Wrap the value in an object, such as {"value": …}, or send no body at all; see /docs#payload.',
-    cause: 'The body is valid JSON, but an array, a string, a number, `true`, `false` or `null`.',
-    cure: 'Send an object: `{"items": [1, 2]}` instead of `[1, 2]`.',
+    hint: 'Send an object, such as {"value": …}; if the automation has a payload schema, one that fits it. See /docs#payload-schema.',
+    cause:
+      'The body is valid JSON, but an array, a string, a number, `true`, `false` or `null`. Or the automation has a payload schema that refuses it: the message then names the place, as a JSON Pointer, and the rule.',
+    cure: 'Send an object: `{"items": [1, 2]}` instead of `[1, 2]`. For a schema, send what the rule asks for; [payload schema](https://base-url.invalid/docs#payload-schema) explains the messages.',
   },
   invalid_idempotency_key: {
     statusCode: 400,
@@ -150,7 +151,7 @@ export const ERRORS = {
   rate_limited: {
     statusCode: 429,
     message: 'The rate limit of this automation is reached.',
-    hint: 'Wait as long as the Retry-After response header says; an operator sets the limit with the --rate option of `orc automations create`. See /docs#limits.',
+    hint: 'Wait as long as the Retry-After response header says; an operator changes the limit with `orc automations set <slug> --rate`. See /docs#limits.',
     cause:
       'The automation has a rate limit and has reached it. The `RateLimit` response header says when it resets.',
     cure: 'Wait for `Retry-After` seconds. To read the status of a run, repeat its request with its `Idempotency-Key`: a repeated request does not count.',

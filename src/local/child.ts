@@ -23,13 +23,13 @@ export interface OrcChild {
 }
 
 /**
- * Starts `orc api` or `orc worker`. The child has its own process group: Ctrl-C in a terminal reaches only its parent, which
+ * Starts `orc api`, `orc worker` or `orc console`. The child has its own process group: Ctrl-C in a terminal reaches only its parent, which
  * shuts its children down in order. The child ends by itself when its parent is gone.
  *
  * @param onRecord is called with each line of the child's log
  */
 export function startOrcChild(
-  name: 'api' | 'worker',
+  name: 'api' | 'worker' | 'console',
   env: NodeJS.ProcessEnv,
   onRecord: (record: LogRecord) => void,
 ): OrcChild {

@@ -12,6 +12,8 @@ import {
   writeFile,
 } from 'node:fs/promises';
 import { join } from 'node:path';
+import { LOCK_NAME, takeLock } from '../core/folder-lock.ts';
+import { type Answer, answerStatus, type HolderStatus } from '../core/lock-status.ts';
 import {
   checkOwner,
   checkOwnFolder,
@@ -24,8 +26,6 @@ import {
   readName,
   STATUS_SOCKET,
 } from './data-folder.ts';
-import { LOCK_NAME, takeLock } from './folder-lock.ts';
-import { type Answer, answerStatus, type LocalStatus } from './local-status.ts';
 
 /** A path as long as the longest socket path in an entry of the state folder. */
 const LONGEST_SOCKET = join(LINK_NAME, `${LOCK_NAME}-XXXXXX`, '12345678');
@@ -37,7 +37,7 @@ export interface ClaimOptions {
   /** Also accept a data folder that the state folder does not know. */
   trust: boolean;
   /** The answer to status requests. */
-  status(): LocalStatus;
+  status(): HolderStatus;
 }
 
 /** A data folder that only this process uses. */

@@ -1,4 +1,5 @@
 import { dirname, join } from 'node:path';
+import { askStatus, type HolderStatus } from '../core/lock-status.ts';
 import {
   checkOwnFolder,
   DATA_FOLDER,
@@ -7,10 +8,9 @@ import {
   readEntry,
   STATUS_SOCKET,
 } from './data-folder.ts';
-import { askStatus, type LocalStatus } from './local-status.ts';
 
 /** A running `orc local`. Its status is missing while it is suspended. */
-export interface RunningLocal extends Partial<LocalStatus> {
+export interface RunningLocal extends Partial<HolderStatus> {
   redisUrl: string;
 }
 

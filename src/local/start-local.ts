@@ -2,6 +2,10 @@ import { once } from 'node:events';
 import { createServer } from 'node:net';
 import type { Config } from '../config.ts';
 import type { AutomationDefinition } from '../core/automation.ts';
+import { withDeadline } from '../core/deadline.ts';
+import { isOperatorName } from '../core/operator.ts';
+import { thisOperator } from '../core/this-operator.ts';
+import { auditedStore } from '../store/audited-store.ts';
 import type { CreatedAutomation } from '../store/automations.ts';
 import { connect, type RedisClient } from '../store/connect.ts';
 import { createStore, type Store } from '../store/store.ts';
@@ -10,6 +14,12 @@ import { type ClaimedFolder, claimDataFolder } from './claim-data-folder.ts';
 import { DataFolderError } from './data-folder.ts';
 import { findRedisServer } from './find-redis-server.ts';
 import { startRedisServer } from './redis-server.ts';
+
+/** A child's log comes by another way than that it is ready, and so perhaps a moment later, in milliseconds. */
+const LOG_DEADLINE_MS = 5000;
+
+/** The highest port there is. */
+const MAX_PORT = 65_535;
 
 /** The automation that the first start creates: it prints its payload. */
 const HELLO: AutomationDefinition = {
@@ -37,12 +47,16 @@ export interface LocalOptions {
   trust: boolean;
   /** Called with the progress of the start, for people. */
   report(message: string): void;
-  /** Called with each log line of the API and the worker, and with the first line of output of an ended run. */
+  /** Called with each log line of the API, the worker and the console, and with the first line of output of an ended run. */
   onRecord(record: LogRecord, output: string | undefined): void;
 }
 
 export interface RunningLocal {
   apiUrl: string;
+  /** Where the private Redis is; a value for REDIS_URL. */
+  redisUrl: string;
+  /** Logs an admin in to the console, once. */
+  loginLink: string;
   /** The automation that this start created, if there was none. */
   hello: CreatedAutomation | undefined;
   /** Resolves with a sentence when a process has ended by itself. */
@@ -52,14 +66,15 @@ export interface RunningLocal {
 }
 
 /**
- * Starts a private Redis, the API and a worker as separate processes, with their data in `.orc`.
+ * Starts a private Redis, the API, a worker and the console as separate processes, with their data in `.orc`.
  *
  * @throws an error of one sentence; then nothing is left running
  */
 export async function startLocal(options: LocalOptions): Promise<RunningLocal> {
   const { config, env, directory, stateDir, trust, report } = options;
   let apiUrl: string | undefined;
-  const status = () => ({ pid: process.pid, apiUrl });
+  let consoleUrl: string | undefined;
+  const status = () => ({ pid: process.pid, apiUrl, consoleUrl });
   const folder = await claimDataFolder({ directory, stateDir, trust, status });
 
   // Closed in reverse order.
@@ -68,66 +83,91 @@ export async function startLocal(options: LocalOptions): Promise<RunningLocal> {
   const close = () => {
     closing ??= (async () => {
       apiUrl = undefined;
+      consoleUrl = undefined;
       for (const undo of opened.reverse()) await undo();
     })();
     return closing;
   };
 
   try {
-    await checkPort(config.HOST, config.PORT);
+    const consolePort = consolePortOf(config, env);
+    await checkPort({ HOST: config.HOST, PORT: config.PORT });
+    await checkPort({ CONSOLE_HOST: config.CONSOLE_HOST, CONSOLE_PORT: consolePort });
     const server = await findRedisServer({ env, report });
     const { dataDir, socketDir } = folder;
     const redisServer = await startRedisServer({ server, dataDir, socketDir, persistence: 'always' });
     opened.push(() => redisServer.stop());
     const redis = connect(redisServer.url, 'patient', () => undefined);
-    const store = createStore(redis, config.REDIS_PREFIX, () => undefined);
+    const plainStore = createStore(redis, config.REDIS_PREFIX, () => undefined);
+    const store = auditedStore(plainStore, thisOperator(), () => undefined);
     opened.push(() => store.close());
     await checkFolderInUse(redis, folder);
     const hello = await createHello(store);
 
     const childEnv = { ...env, REDIS_URL: redisServer.url, REDIS_URL_FILE: '', LOG_LEVEL: 'info' };
+    let onListening: (url: string) => void = () => undefined;
+    const listening = new Promise<string>((resolve) => {
+      onListening = resolve;
+    });
     const onRecord = (record: LogRecord) => {
+      if (record.msg === 'console listens') onListening(String(record['url']));
       void latestOutput(store, record).then((output) => options.onRecord(record, output));
     };
     const { OPS_PORT } = config;
-    const workerOps = OPS_PORT && { OPS_PORT: `${OPS_PORT + 1}` };
-    const worker = startOrcChild('worker', { ...childEnv, ...workerOps }, onRecord);
+    const opsAt = (offset: number) => OPS_PORT && { OPS_PORT: `${OPS_PORT + offset}` };
+    const worker = startOrcChild('worker', { ...childEnv, ...opsAt(1) }, onRecord);
     const api = startOrcChild('api', childEnv, onRecord);
+    const consoleEnv = { ...childEnv, CONSOLE_PORT: `${consolePort}`, ...opsAt(2) };
+    const operatorsConsole = startOrcChild('console', consoleEnv, onRecord);
+    const children = [api, worker, operatorsConsole];
     opened.push(async () => {
-      await Promise.all([api.stop(), worker.stop()]);
+      await Promise.all(children.map((child) => child.stop()));
     });
-    await Promise.all([api.ready, worker.ready]);
+    await Promise.all(children.map((child) => child.ready));
 
+    consoleUrl = (config.CONSOLE_URL ?? (await withDeadline(listening, LOG_DEADLINE_MS))).replace(/\/$/, '');
     apiUrl = config.PUBLIC_URL ?? `http://${config.HOST}:${config.PORT}`;
     await folder.announce();
+    const loginLink = `${consoleUrl}/login/${await createLoginToken(store)}`;
 
     const failed = new Promise<string>((resolve) => {
       const tell = (how: string) => {
         if (!closing) resolve(how);
       };
-      void api.ended.then(tell);
-      void worker.ended.then(tell);
+      for (const child of children) void child.ended.then(tell);
       void redisServer.exited.then(() => tell('The private Redis has ended.'));
     });
-    return { apiUrl, hello, failed, close };
+    return { apiUrl, redisUrl: redisServer.url, loginLink, hello, failed, close };
   } catch (error) {
     await close();
     throw error;
   }
 }
 
-/** Checks that the port is free before anything starts. */
-async function checkPort(host: string, port: number): Promise<void> {
+/** CONSOLE_PORT, or else the one behind the API's, so that two of these can run on one machine. */
+function consolePortOf({ CONSOLE_PORT, PORT }: Config, env: Readonly<NodeJS.ProcessEnv>): number {
+  if (env['CONSOLE_PORT']) return CONSOLE_PORT;
+  return PORT === 0 || PORT === MAX_PORT ? 0 : PORT + 1;
+}
+
+/**
+ * Checks that a port is free before anything starts.
+ *
+ * @param address by the names of the variables that set it: first the host, then the port
+ */
+async function checkPort(address: Readonly<Record<string, string | number>>): Promise<void> {
+  const [hostVariable, portVariable] = Object.keys(address);
+  const [host, port] = Object.values(address);
   const probe = createServer();
   try {
-    probe.listen(port, host);
+    probe.listen(Number(port), String(host));
     await once(probe, 'listening');
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;
     throw new Error(
       code === 'EADDRINUSE'
-        ? `Port ${port} is in use by another program. Choose another one: PORT=${port + 1} npm start`
-        : `Cannot listen on ${host}, port ${port}: ${(error as Error).message}. Change HOST or PORT.`,
+        ? `Port ${port} is in use by another program. Choose another one: ${portVariable}=${Number(port) + 1} npm start`
+        : `Cannot listen on ${host}, port ${port}: ${(error as Error).message}. Change ${hostVariable} or ${portVariable}.`,
       { cause: error },
     );
   } finally {
@@ -151,6 +191,21 @@ async function createHello(store: Store): Promise<CreatedAutomation | undefined>
   if ((await store.automations.slugs()).length > 0) return undefined;
   const created = await store.automations.create(HELLO);
   return created.status === 'created' ? created : undefined;
+}
+
+/**
+ * Makes a token that logs in once: as the operator with the name of this user, or else as the first admin. Without any operator,
+ * this user becomes one.
+ */
+async function createLoginToken({ operators }: Store): Promise<string> {
+  const { user } = thisOperator();
+  const name = isOperatorName(user) ? user : 'admin';
+  const all = await operators.list();
+  if (all.length === 0) await operators.add(name, 'admin');
+  const admins = all.filter(({ role }) => role === 'admin').map((admin) => admin.name);
+  const chosen = all.length === 0 || admins.includes(name) ? name : (admins[0] ?? name);
+  const link = await operators.createLink(chosen);
+  return link?.token ?? '';
 }
 
 /** The first line that an ended run printed to its standard output. */

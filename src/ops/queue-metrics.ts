@@ -27,6 +27,15 @@ export class QueueMetrics {
     'orc_oldest_queued_run_age_seconds',
     'Time since the run was accepted that has waited longest for its start, or 0.',
   );
+  readonly #eventsWaiting = this.#gauge('orc_events_waiting', 'Events that wait to be delivered.');
+  readonly #eventsFailing = this.#gauge(
+    'orc_event_receivers_failing',
+    'URLs of automations to which no event could be delivered when it was last tried.',
+  );
+  readonly #eventsDropped = this.#gauge(
+    'orc_events_dropped',
+    'Events of the existing automations that were given up, or found too many waiting.',
+  );
   // What BullMQ's own exporter tells, too, under a name that is not for gauges.
   readonly #jobs = new Gauge({
     name: 'orc_queue_jobs',
@@ -56,7 +65,11 @@ export class QueueMetrics {
   }
 
   async #ask(): Promise<string> {
-    const { runs, workers } = this.#store;
+    const { runs, workers, events } = this.#store;
+    const [eventQueues, drops] = await Promise.all([events.queues(), events.drops()]);
+    this.#eventsWaiting.set(eventQueues.reduce((sum, { waiting }) => sum + waiting, 0));
+    this.#eventsFailing.set(eventQueues.filter(({ failures }) => failures > 0).length);
+    this.#eventsDropped.set([...drops.values()].reduce((sum, count) => sum + count, 0));
     const [{ workersAlive, slots }, { queued, retrying, oldestQueuedAt }, jobCounts, startTimes] =
       await Promise.all([workers.alive(), runs.depth(), runs.jobCounts(), runs.startTimes()]);
     this.#workersAlive.set(workersAlive);

@@ -29,7 +29,7 @@ export interface Tracing {
  * @throws when packages are missing
  */
 export async function startTracing(
-  process: 'api' | 'worker',
+  process: 'api' | 'worker' | 'console',
   { version, OTEL_EXPORTER_OTLP_PROTOCOL: protocol, OTEL_EXPORTER_OTLP_HEADERS }: Config,
   logger: Logger,
 ): Promise<Tracing> {

@@ -16,8 +16,8 @@ ${byStatus.map(section).join('\n\n')}
 }
 
 function section(id: ErrorId): string {
-  const { cause, cure } = ERRORS[id];
-  return `## ${id}
+  const { statusCode, cause, cure } = ERRORS[id];
+  return `## ${statusCode} ${id}
 
 **Cause.** ${cause}
 

@@ -10,6 +10,7 @@ The public HTTP API is exactly two endpoints:
 
 - \`POST ${BASE_URL}/orc/api/automation-triggers/{slug}\` with the header \`x-api-key\` starts a run. The body is an optional JSON object with \`content-type: application/json\`. Success is \`202\` with \`{"runId": "run_…", "status": "queued"}\`.
 - To retry safely and to wait for the run, send an \`Idempotency-Key\` header with a new UUID, and repeat the same request with the same key. It starts no second run. The \`status\` in the answer is the current one: \`queued\`, \`running\` or \`retrying\`, and finally \`succeeded\`, \`failed\`, \`timed_out\` or \`cancelled\`.
+- To learn how the run ended and what came out, add the header \`Prefer: return=representation\` to these requests. Once the run has ended, the answer also has \`outcome\` (\`reason\`, \`message\`, and \`exitCode\` or \`httpStatus\`) and, if the automation gave one, \`result\`, a JSON object. Parse the JSON; do not search it for words.
 - \`GET ${BASE_URL}/orc/health\` needs no key. \`200\` with \`"status": "ok"\` means that runs are accepted and executed; \`503\` means that nothing can be accepted.
 
 Every error is JSON with \`statusCode\`, \`message\`, \`error\` (an identifier) and \`hint\` (what to do next). After \`429\` and \`503\`, wait for \`Retry-After\` seconds.

@@ -1,93 +1,87 @@
-import type { IRedisTransaction, Job } from 'bullmq';
+import { type IRedisTransaction, Job } from 'bullmq';
 import type { Result } from 'ioredis';
 import type { TerminalRunStatus } from '../core/run.ts';
 import type { RedisClient } from './connect.ts';
+import { END_UNHELD } from './end-unheld.ts';
+import { IDEMPOTENCY_WINDOW_MS } from './idempotency.ts';
+import type { Keys } from './keys.ts';
 import { PARKED_MS } from './lanes.ts';
 import type { BullQueue } from './queue.ts';
 
-type JobJson = ReturnType<Job['asJSON']>;
-type Argument = string | number | Buffer;
+type Argument = string | number;
 
-/** BullMQ's Lua script that adds a job, with its keys and arguments. */
-interface AddJobCall {
+/** BullMQ's Lua script that adds a job, and its keys, which are the same for every job of a queue. */
+interface AddJobScript {
   lua: string;
-  /** The same for every job of a queue. */
-  keys: Argument[];
-  /** Packed fields, the job's data, packed options. */
-  args: Argument[];
+  keys: string[];
 }
 
 /** The scripts that ioredis knows on a connection; it leaves their type open. */
 type Scripts = Record<string, { lua: string; numberOfKeys: number } | undefined>;
 
-/** The call that BullMQ would make to add this job. Sends nothing. */
-export async function addJobCall(
+/** The script by which BullMQ adds jobs. Sends nothing. @param delay of the jobs, in milliseconds */
+export async function addJobScript(
   redis: RedisClient,
   queue: BullQueue,
-  job: JobJson,
-  id: string,
-): Promise<AddJobCall> {
-  const calls: [name: string, args: Argument[]][] = [];
+  delay: number,
+): Promise<AddJobScript> {
+  const calls: [name: string, keysAndArguments: string[]][] = [];
   // Stands in for a transaction; BullMQ calls only this method.
-  const recorder = { runCommand: (...call: [string, Argument[]]) => calls.push(call) };
-  await queue.getBackend().addJobToTransaction(recorder as unknown as IRedisTransaction, job, id);
-  const [[name, args] = ['nothing', []]] = calls;
+  const recorder = { runCommand: (...call: [string, string[]]) => calls.push(call) };
+  const job = new Job(queue, 'sample', {}, { delay }).asJSON();
+  await queue.getBackend().addJobToTransaction(recorder as unknown as IRedisTransaction, job, 'sample');
+  const [[name, keysAndArguments] = ['nothing', []]] = calls;
   const script = (redis.scriptsSet as Scripts)[name];
   if (!script) throw new Error(`BullMQ adds a job by ${name}, which is not a script of this connection`);
-  const { lua, numberOfKeys } = script;
-  return { lua, keys: args.slice(0, numberOfKeys), args: args.slice(numberOfKeys) };
+  return { lua: script.lua, keys: keysAndArguments.slice(0, script.numberOfKeys) };
 }
 
-/** The script's last argument, as JSON. Times are in milliseconds. */
-export interface AcceptScriptRequest {
-  runId: string;
-  slug: string;
-  automationId: string;
+/** The script's arguments, in order. Times are in milliseconds; what does not apply is empty. */
+const REQUEST = [
+  /** Of the job, both JSON. */
+  'data',
+  'options',
+  'timestamp',
+  'runId',
+  'slug',
+  'automationId',
   /** The text in the automation's hash; empty if there is none. */
-  updatedAt: string;
+  'updatedAt',
   /** SHA-256 of the presented key; absent for operators, who need none. */
-  keyHash?: string | undefined;
+  'keyHash',
   /** In Redis' time; the script accepts nothing after it. */
-  deadline: number;
-  /** SHA-256 of the payload; present with an idempotency key. */
-  payloadHash?: string | undefined;
-  idempotencyWindowMs: number;
-  rateLimit?: number | undefined;
-  rateWindowMs?: number | undefined;
-  concurrency?: number | undefined;
-  maxQueuedRuns: number;
-}
-
-/** The script's own keys, in order, after those of BullMQ's two scripts. */
-export const ACCEPT_KEYS = [
-  'automation',
-  'job',
-  'wait',
-  'delayed',
-  'prioritized',
-  'openRuns',
-  'allOpenRuns',
+  'deadline',
+  'maxQueuedRuns',
+  'concurrency',
+  /** The RunOutcome of a run that finds no place in its lane; absent for runs that wait there. */
+  'skippedOutcome',
+  'rateLimit',
+  'rateWindowMs',
+  /** SHA-256 of the idempotency key, and of the payload. */
   'idempotency',
-  'rateWindow',
-  'lanes',
-  'lane',
-  'laneRunning',
+  'payloadHash',
 ] as const;
+
+export type AcceptScriptRequest = Partial<Record<(typeof REQUEST)[number], Argument | undefined>>;
 
 /**
  * The script that accepts a run: it decides and enqueues in one step, all or nothing. It reads first. The first write is
  * BullMQ's, which Redis denies when it is out of memory, since what a script has written is not taken back.
  *
- * Its arguments are those of BullMQ's script, the options that a job has which waits in a lane, and an
- * {@link AcceptScriptRequest}. Its reply is the verdict's word, followed by what belongs to it.
+ * Its only key is the automation's. The script makes the names of the others, as BullMQ's scripts do: all are in one slot.
+ * Its arguments are {@link REQUEST}; its reply is the verdict's word, followed by what belongs to it.
  *
  * @param standard adds a job that a worker can take at once
  * @param delayed adds a job that waits
  */
-function acceptLua(standard: AddJobCall, delayed: AddJobCall): string {
-  const bullmqKeys = standard.keys.length + delayed.keys.length;
-  const names = ACCEPT_KEYS.map((name) => `${name}Key`).join(', ');
+function acceptLua(standard: AddJobScript, delayed: AddJobScript, keys: Keys, queue: BullQueue): string {
+  /** Stands for a variable of the script within a key. */
+  const lua = (variable: string) => `' .. ${variable} .. '`;
+  const list = (items: string[]) => `{${items.map((item) => `'${item}'`)}}`;
   return `
+-- BullMQ's scripts take packed arguments; here they are given what would be unpacked.
+local cmsgpack = {unpack = function(value) return value end}
+
 local function addStandardJob(KEYS, ARGV)
 ${standard.lua}
 end
@@ -96,74 +90,106 @@ local function addDelayedJob(KEYS, ARGV)
 ${delayed.lua}
 end
 
-local ${names} = unpack(KEYS, ${bullmqKeys + 1})
-local job, data, options, laneOptions = unpack(ARGV)
-local request = cjson.decode(ARGV[5])
+${END_UNHELD}
+
+local automationKey = KEYS[1]
+local ${REQUEST.join(', ')} = unpack(ARGV)
 
 -- The reply was lost with the connection, and ioredis sent the command again.
-if redis.call('EXISTS', jobKey) == 1 then return {'accepted', request.runId} end
+if redis.call('EXISTS', '${queue.toKey(lua('runId'))}') == 1 then return {'accepted', runId} end
 
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-if now > request.deadline then return {'expired', now} end
+if now > tonumber(deadline) then return {'expired', now} end
 
 -- No constant-time comparison is needed: only a key that Redis has confirmed before gets here.
-local id, enabled, updatedAt, keyHash, previousKeyHash, previousKeyEndsAt = unpack(redis.call('HMGET', automationKey,
-  'id', 'enabled', 'updatedAt', 'keyHash', 'previousKeyHash', 'previousKeyEndsAt'))
-local isKeyRight = not request.keyHash or request.keyHash == keyHash
-  or (request.keyHash == previousKeyHash and now < tonumber(previousKeyEndsAt))
-if id ~= request.automationId or enabled ~= '1' or (updatedAt or '') ~= request.updatedAt or not isKeyRight then
+local stored = redis.call('HMGET', automationKey,
+  'id', 'enabled', 'updatedAt', 'keyHash', 'previousKeyHash', 'previousKeyEndsAt')
+local isKeyRight = keyHash == '' or keyHash == stored[4] or (keyHash == stored[5] and now < tonumber(stored[6]))
+if stored[1] ~= automationId or stored[2] ~= '1' or (stored[3] or '') ~= updatedAt or not isKeyRight then
   return {'changed'}
 end
 
-if request.payloadHash then
+local idempotencyKey = '${keys.idempotency(lua('automationId'), lua('idempotency'))}'
+if idempotency ~= '' then
   local known = redis.call('HMGET', idempotencyKey, 'runId', 'payloadHash', 'accepted', 'status')
-  local runId, payloadHash, accepted, status = unpack(known)
-  if runId and payloadHash ~= request.payloadHash then return {'reused'} end
-  if runId and accepted then return {'known', runId, status} end
+  local knownId, knownHash, accepted, status = unpack(known)
+  if knownId and knownHash ~= payloadHash then return {'reused'} end
+  if knownId and accepted then return {'known', knownId, status} end
   -- A process of the version before was about to enqueue this run, and may still do so.
-  if runId and runId ~= request.runId then return {'reserved', runId} end
+  if knownId and knownId ~= runId then return {'reserved', knownId} end
 end
 
+local rateWindowKey = '${keys.rateWindow(lua('automationId'))}'
 local remaining, resetMs
-if request.rateLimit then
+if rateLimit ~= '' then
   local used = tonumber(redis.call('GET', rateWindowKey) or '0')
-  remaining, resetMs = request.rateLimit - used, redis.call('PTTL', rateWindowKey)
-  if resetMs < 0 then resetMs = request.rateWindowMs end
+  remaining, resetMs = tonumber(rateLimit) - used, redis.call('PTTL', rateWindowKey)
+  if resetMs < 0 then resetMs = tonumber(rateWindowMs) end
   if remaining <= 0 then return {'limited', 0, resetMs} end
 end
 
-local waiting = redis.call('LLEN', waitKey) + redis.call('ZCARD', delayedKey) + redis.call('ZCARD', prioritizedKey)
-if waiting >= request.maxQueuedRuns then return {'full'} end
+local waiting = redis.call('LLEN', '${queue.toKey('wait')}') + redis.call('ZCARD', '${queue.toKey('delayed')}')
+  + redis.call('ZCARD', '${queue.toKey('prioritized')}')
+if waiting >= tonumber(maxQueuedRuns) then return {'full'} end
 
-local hasPlace = not request.concurrency
-  or (redis.call('ZCARD', laneKey) == 0 and redis.call('SCARD', laneRunningKey) < request.concurrency)
+local laneKey, laneRunningKey = '${keys.lane(lua('automationId'))}', '${keys.laneRunning(lua('automationId'))}'
+local hasPlace = concurrency == ''
+  or (redis.call('ZCARD', laneKey) == 0 and redis.call('SCARD', laneRunningKey) < tonumber(concurrency))
+if not hasPlace and skippedOutcome ~= '' and redis.call('ZCARD', laneKey) == 0 then
+  -- A run gives its place back a moment after its end: nothing is skipped for a run that has ended.
+  for _, id in ipairs(redis.call('SMEMBERS', laneRunningKey)) do
+    local acceptedAt, endedAt = unpack(redis.call('HMGET', '${queue.toKey(lua('id'))}', 'timestamp', 'finishedOn'))
+    if not acceptedAt or endedAt then redis.call('SREM', laneRunningKey, id) end
+  end
+  hasPlace = redis.call('SCARD', laneRunningKey) < tonumber(concurrency)
+end
+local isSkipped = not hasPlace and skippedOutcome ~= ''
+local job, jobOptions = {'${queue.toKey('')}', runId, slug, timestamp}, cjson.decode(options)
 if hasPlace then
-  addStandardJob({unpack(KEYS, 1, ${standard.keys.length})}, {job, data, options})
+  addStandardJob(${list(standard.keys)}, {job, data, jobOptions})
 else
-  addDelayedJob({unpack(KEYS, ${standard.keys.length + 1}, ${bullmqKeys})}, {job, data, laneOptions})
+  jobOptions.delay = ${PARKED_MS}
+  addDelayedJob(${list(delayed.keys)}, {job, data, jobOptions})
 end
-if request.concurrency then
-  redis.call('HSET', lanesKey, request.automationId, request.slug)
-  if hasPlace then redis.call('SADD', laneRunningKey, request.runId) else redis.call('ZADD', laneKey, 0, request.runId) end
+if concurrency ~= '' and not isSkipped then
+  redis.call('HSET', '${keys.lanes}', automationId, slug)
+  if hasPlace then redis.call('SADD', laneRunningKey, runId) else redis.call('ZADD', laneKey, 0, runId) end
 end
-if request.rateLimit then
+if rateLimit ~= '' then
   remaining = remaining - 1
-  if redis.call('INCR', rateWindowKey) == 1 then redis.call('PEXPIRE', rateWindowKey, request.rateWindowMs) end
+  if redis.call('INCR', rateWindowKey) == 1 then redis.call('PEXPIRE', rateWindowKey, rateWindowMs) end
 end
-if request.payloadHash then
-  redis.call('HSET', idempotencyKey, 'runId', request.runId, 'payloadHash', request.payloadHash, 'accepted', 1)
-  redis.call('PEXPIRE', idempotencyKey, request.idempotencyWindowMs)
+if idempotency ~= '' then
+  redis.call('HSET', idempotencyKey, 'runId', runId, 'payloadHash', payloadHash, 'accepted', 1)
+  redis.call('PEXPIRE', idempotencyKey, ${IDEMPOTENCY_WINDOW_MS})
 end
-redis.call('ZADD', openRunsKey, 0, request.runId)
-redis.call('ZADD', allOpenRunsKey, 0, request.runId)
-return {'accepted', request.runId, remaining, resetMs}
+if isSkipped then
+  redis.call('ZREM', '${queue.toKey('delayed')}', runId)
+  -- Clocks differ: no run ends before it was accepted.
+  local jobKey = '${queue.toKey(lua('runId'))}'
+  local endedAt = string.format('%.0f', math.max(now, tonumber(timestamp)))
+  endUnheld(jobKey, '${queue.toKey('failed')}', runId, endedAt, skippedOutcome)
+  if idempotency ~= '' then redis.call('HSET', idempotencyKey, 'status', 'cancelled') end
+end
+-- A skipped run is listed as open, too, until it is given its event as every run is that ends.
+redis.call('ZADD', '${keys.openRuns(lua('slug'))}', 0, runId)
+redis.call('ZADD', '${keys.openRuns()}', 0, runId)
+return {'accepted', runId, remaining or false, resetMs or false, isSkipped and 1 or false}
 `;
 }
 
+export type AcceptedReply = [
+  word: 'accepted',
+  runId: string,
+  remaining?: number | null,
+  resetMs?: number | null,
+  isSkipped?: 1 | null,
+];
+
 /** The script's reply: the verdict and its values. */
 export type AcceptReply =
-  | [word: 'accepted', runId: string, remaining?: number | null, resetMs?: number | null]
+  | AcceptedReply
   | [word: 'known', runId: string, ended: TerminalRunStatus | null]
   | [word: 'reserved', runId: string]
   | [word: 'limited', remaining: number, resetMs: number]
@@ -177,35 +203,18 @@ declare module 'ioredis' {
   }
 }
 
-/** Executes {@link acceptLua} for a job. */
-export type AcceptScript = (
-  job: JobJson,
-  request: AcceptScriptRequest,
-  ownKeys: Record<(typeof ACCEPT_KEYS)[number], string>,
-) => Promise<AcceptReply>;
+/** Executes {@link acceptLua}. @param automationKey the key of the run's automation */
+export type AcceptScript = (automationKey: string, request: AcceptScriptRequest) => Promise<AcceptReply>;
 
-/** Defines the script for one queue, on one connection. @param template any job without a delay */
+/** Defines the script for one queue, on one connection. */
 export async function defineAcceptScript(
   redis: RedisClient,
+  keys: Keys,
   queue: BullQueue,
-  template: JobJson,
 ): Promise<AcceptScript> {
-  const standard = await addJobCall(redis, queue, template, 'sample');
-  const delayed = await addJobCall(redis, queue, parked(template), 'sample');
-  const bullmqKeys = [...standard.keys, ...delayed.keys];
-  const numberOfKeys = bullmqKeys.length + ACCEPT_KEYS.length;
-  redis.defineCommand('orcAccept', { lua: acceptLua(standard, delayed), numberOfKeys });
-  return async (job, request, ownKeys) => {
-    const { args } = await addJobCall(redis, queue, job, request.runId);
-    // Only a run with a lane can be parked.
-    const parkedCall = request.concurrency && (await addJobCall(redis, queue, parked(job), request.runId));
-    const [, , laneOptions = ''] = parkedCall ? parkedCall.args : [];
-    const keys = [...bullmqKeys, ...ACCEPT_KEYS.map((name) => ownKeys[name])];
-    return redis.orcAccept(...keys, ...args, laneOptions, JSON.stringify(request));
-  };
-}
-
-/** The job as it is while it waits in a lane. */
-function parked(job: JobJson): JobJson {
-  return { ...job, opts: { ...job.opts, delay: PARKED_MS } };
+  const standard = await addJobScript(redis, queue, 0);
+  const delayed = await addJobScript(redis, queue, PARKED_MS);
+  redis.defineCommand('orcAccept', { lua: acceptLua(standard, delayed, keys, queue), numberOfKeys: 1 });
+  return (automationKey, request) =>
+    redis.orcAccept(automationKey, ...REQUEST.map((name) => request[name] ?? ''));
 }

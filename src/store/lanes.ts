@@ -1,28 +1,60 @@
 import type { RedisClient } from './connect.ts';
 import type { Keys } from './keys.ts';
 import type { QueueOpener } from './queue.ts';
+import { TOUCH } from './touch.ts';
 
 /** A run in a lane is a BullMQ job delayed by this long, in milliseconds: five years. */
 export const PARKED_MS = 5 * 365 * 86_400_000;
 
-/** A lane without a limit, because its automation was deleted, is emptied in steps of this many runs. */
-const RELEASE_BATCH = 1000;
+/**
+ * Places of a lane without a limit, because its automation was resumed or deleted. It is emptied in steps, so that its runs
+ * do not take the queue from those of other automations.
+ */
+export const UNLIMITED_PLACES = 1000;
 
-/** Gives free places of a lane to its first runs, and removes an empty lane. */
-const RELEASE = `
-  local limit = ${RELEASE_BATCH}
-  if redis.call('HGET', KEYS[1], 'id') == ARGV[1] then
-    limit = tonumber(redis.call('HGET', KEYS[1], 'concurrency') or limit)
+/**
+ * Gives free places of a lane to its first runs, and removes an empty lane. The lane of a paused automation has no places; a
+ * disabled one's runs are released to be cancelled.
+ */
+const RELEASE = `${TOUCH}
+  local limit = ${UNLIMITED_PLACES}
+  local id, concurrency, pausedAt, enabled, resuming = unpack(redis.call('HMGET', KEYS[1], 'id', 'concurrency', 'pausedAt',
+    'enabled', 'resuming'))
+  local isOwn = id == ARGV[1]
+  if isOwn then
+    limit = tonumber(concurrency or limit)
+    if pausedAt and enabled == '1' then limit = 0 end
   end
   local released = {}
-  while #released < ${RELEASE_BATCH} and redis.call('SCARD', KEYS[3]) < limit do
+  while #released < ${UNLIMITED_PLACES} and redis.call('SCARD', KEYS[3]) < limit do
     local runId = redis.call('ZPOPMIN', KEYS[2])[1]
     if not runId then break end
     redis.call('SADD', KEYS[3], runId)
     released[#released + 1] = runId
   end
+  if isOwn and resuming and redis.call('ZCARD', KEYS[2]) == 0 then
+    redis.call('HDEL', KEYS[1], 'resuming')
+    touch(KEYS[1], ARGV[2])
+  end
   if redis.call('ZCARD', KEYS[2]) + redis.call('SCARD', KEYS[3]) == 0 then redis.call('HDEL', KEYS[4], ARGV[1]) end
   return released`;
+
+/** Lanes looked at per script, which blocks Redis only briefly. */
+const SCAN_BATCH = 500;
+
+/** Looks at some lanes. @param lane key of the lane of `id` @param automation key of the automation of `slug` */
+function parkedScript(lane: string, automation: string): string {
+  return `
+    local scan = redis.call('HSCAN', KEYS[1], ARGV[1], 'COUNT', ${SCAN_BATCH})
+    local rows = {}
+    for i = 1, #scan[2], 2 do
+      local id, slug = scan[2][i], scan[2][i + 1]
+      local owner, pausedAt = unpack(redis.call('HMGET', '${automation}', 'id', 'pausedAt'))
+      rows[#rows + 1] = {id, slug, redis.call('ZCARD', '${lane}'), redis.call('ZRANGE', '${lane}', 0, 0)[1] or '',
+        owner == id and pausedAt and 1 or 0}
+    end
+    return {scan[1], rows}`;
+}
 
 /** The automation that a lane belongs to. */
 export interface LaneOwner {
@@ -30,8 +62,18 @@ export interface LaneOwner {
   slug: string;
 }
 
+/** The runs that wait in one lane. */
+export interface ParkedRuns {
+  /** Of its automation. */
+  slug: string;
+  count: number;
+  /** Id of the run that is next. */
+  first?: string | undefined;
+  isPaused: boolean;
+}
+
 /**
- * Concurrency limits over all workers. A run of an automation with a limit waits in the automation's lane, in order of
+ * Concurrency limits over all workers, and paused automations, whose lanes have no places. A run of an automation with a limit waits in the automation's lane, in order of
  * acceptance and outside the workers' queue, until it gets a place; it keeps the place until it has ended.
  * {@link RunLanes.tidy} repairs what a crash leaves unfinished. Runs outside of every lane are not looked for: the script that
  * accepts a run parks it and puts it into its lane in one step.
@@ -58,12 +100,30 @@ export class RunLanes {
     await this.release(owner);
   }
 
-  /** The runs that wait in all lanes: how many, and the first of each lane. */
-  async parked(): Promise<{ count: number; heads: string[] }> {
-    const lanes = Object.keys(await this.#redis.hgetall(this.#keys.lanes)).map((id) => this.#keys.lane(id));
-    const counts = await Promise.all(lanes.map((lane) => this.#redis.zcard(lane)));
-    const heads = await Promise.all(lanes.map((lane) => this.#redis.zrange(lane, 0, '0')));
-    return { count: counts.reduce((sum, count) => sum + count, 0), heads: heads.flat() };
+  /** What waits in each lane. */
+  async parked(): Promise<ParkedRuns[]> {
+    const { automation, lane, lanes } = this.#keys;
+    const script = parkedScript(lane("' .. id .. '"), automation("' .. slug .. '"));
+    const found = new Map<string, ParkedRuns>();
+    let cursor = '0';
+    do {
+      const reply = await this.#redis.eval(script, 1, lanes, cursor);
+      const [next, rows] = reply as [
+        string,
+        [id: string, slug: string, count: number, first: string, isPaused: number][],
+      ];
+      // A scan may find a lane twice.
+      for (const [id, slug, count, first, isPaused] of rows) {
+        found.set(id, { slug, count, first: first || undefined, isPaused: isPaused === 1 });
+      }
+      cursor = next;
+    } while (cursor !== '0');
+    return [...found.values()];
+  }
+
+  /** The runs that have the places of an automation's lane, the one accepted first at the beginning. */
+  async holders(automationId: string): Promise<string[]> {
+    return (await this.#redis.smembers(this.#keys.laneRunning(automationId))).sort();
   }
 
   /** Goes over all lanes: frees the places of runs that have ended, and starts those that were given a place only. */
@@ -75,7 +135,7 @@ export class RunLanes {
       for (const runId of await this.#redis.smembers(this.#keys.laneRunning(automationId))) {
         const job = await queue.getJob(runId);
         if (!job || job.finishedOn !== undefined) await this.leave(owner, runId);
-        else if (job.attemptsStarted === 0) await this.#start(runId);
+        else if (job.delay === PARKED_MS) await this.#start(runId);
       }
       await this.release(owner);
     }
@@ -85,8 +145,15 @@ export class RunLanes {
   async release({ automationId, slug }: LaneOwner): Promise<void> {
     const { automation, lane, laneRunning, lanes } = this.#keys;
     const keys = [automation(slug), lane(automationId), laneRunning(automationId), lanes];
-    const released = (await this.#redis.eval(RELEASE, keys.length, ...keys, automationId)) as string[];
+    const values = [automationId, Date.now()];
+    const released = (await this.#redis.eval(RELEASE, keys.length, ...keys, ...values)) as string[];
     for (const runId of released) await this.#start(runId);
+  }
+
+  /** Starts a run that was just parked if it has left its lane in the meantime: nothing could start it before. */
+  async startReleased({ automationId }: LaneOwner, runId: string): Promise<void> {
+    const score = await this.#redis.zscore(this.#keys.lane(automationId), runId);
+    if (score === null) await this.#start(runId);
   }
 
   /** Moves a waiting run from its lane into the queue. Does nothing if it is already there or gone. */

@@ -5,6 +5,14 @@ import type { Keys } from './keys.ts';
 
 export const QUEUE_NAME = 'runs';
 
+/** The key of the hash in which BullMQ keeps a run. */
+export function jobKeyOf(keys: Keys, runId: string): string {
+  return `${keys.queuePrefix}:${QUEUE_NAME}:${runId}`;
+}
+
+/** BullMQ's own log of what happens to jobs, which orc does not read: entries kept of it. */
+const BULLMQ_EVENTS = 100;
+
 /** BullMQ's name for the pause between two attempts; the worker computes the pause. */
 export const BACKOFF_TYPE = 'capped-exponential';
 
@@ -74,6 +82,7 @@ export class QueueOpener {
     const queue: BullQueue = new Queue(QUEUE_NAME, {
       connection: this.#redis,
       prefix: this.#keys.queuePrefix,
+      streams: { events: { maxLen: BULLMQ_EVENTS } },
     });
     // The connection's errors reach the code that opened it.
     queue.on('error', () => undefined);

@@ -47,6 +47,12 @@ export async function readRedisReport(redis: RedisClient, keys: Keys): Promise<R
   };
 }
 
+/** Redis' `maxmemory` in bytes; 0 when it has no limit. */
+export async function readMaxMemory(redis: RedisClient, keys: Keys): Promise<number> {
+  const info = fieldsOf(String(await redis.eval(`return redis.call('INFO', 'memory')`, 1, keys.automations)));
+  return Number(info.get('maxmemory') ?? 0);
+}
+
 function fieldsOf(info: string): Map<string, string> {
   return new Map(Array.from(info.matchAll(/^(\w+):(.*)$/gm), ([, field = '', value = '']) => [field, value]));
 }

@@ -1,17 +1,17 @@
 import { hash } from 'node:crypto';
-import { Job } from 'bullmq';
+import type { JobsOptions } from 'bullmq';
 import { withDeadline } from '../core/deadline.ts';
-import type { Caller, TerminalRunStatus, TraceContext } from '../core/run.ts';
+import { type Caller, skippedOutcome, type TerminalRunStatus, type TraceContext } from '../core/run.ts';
 import {
+  type AcceptedReply,
   type AcceptReply,
   type AcceptScript,
-  type AcceptScriptRequest,
   defineAcceptScript,
 } from './accept-script.ts';
 import type { AutomationStore, TriggeredAutomation } from './automations.ts';
 import type { RedisClient } from './connect.ts';
-import { IDEMPOTENCY_WINDOW_MS } from './idempotency.ts';
 import type { Keys } from './keys.ts';
+import type { PayloadSchemas } from './payload-schemas.ts';
 import {
   BACKOFF_TYPE,
   JOB_FORMAT,
@@ -31,7 +31,7 @@ export interface NewRun extends TraceContext {
   requestId: string;
   /** The caller's `Idempotency-Key`. */
   idempotencyKey?: string | undefined;
-  /** Who triggered it over HTTP. */
+  /** Who triggered it. */
   caller?: Caller | undefined;
   /** The run that this one repeats. */
   retryOf?: string | undefined;
@@ -52,9 +52,19 @@ export interface RateState {
   resetMs: number;
 }
 
+export interface AcceptedVerdict {
+  status: 'accepted';
+  runId: string;
+  rate?: RateState;
+  /** The run has ended: no place was free. */
+  isSkipped?: true;
+}
+
 /** The result of accepting a run. Only `accepted` has enqueued one. */
 export type AcceptVerdict =
-  | { status: 'accepted'; runId: string; rate?: RateState }
+  | AcceptedVerdict
+  /** The automation's schema refuses the payload. */
+  | { status: 'invalid'; problem: string }
   /** The run of an earlier request with the idempotency key; `ended` is its final status. */
   | { status: 'known'; runId: string; ended?: TerminalRunStatus }
   /** The idempotency key was used with another payload. */
@@ -71,18 +81,20 @@ export class RunAcceptance {
   readonly #keys: Keys;
   readonly #queue: QueueOpener;
   readonly #automations: AutomationStore;
+  readonly #schemas: PayloadSchemas;
   readonly #clock: RedisClock;
   #script: Promise<AcceptScript> | undefined;
 
   constructor(
     redis: RedisClient,
     keys: Keys,
-    parts: { queue: QueueOpener; automations: AutomationStore; clock: RedisClock },
+    parts: { queue: QueueOpener; automations: AutomationStore; schemas: PayloadSchemas; clock: RedisClock },
   ) {
     this.#redis = redis;
     this.#keys = keys;
     this.#queue = parts.queue;
     this.#automations = parts.automations;
+    this.#schemas = parts.schemas;
     this.#clock = parts.clock;
   }
 
@@ -101,7 +113,9 @@ export class RunAcceptance {
     let { id } = run;
     const repeated = new Set<AcceptReply[0]>();
     for (;;) {
-      const reply = await this.#execute(opened, { ...run, id }, limits);
+      const refusal = opened.schemaHash && (await this.#refusal(opened, run.payload));
+      const reply = refusal || (await this.#execute(opened, { ...run, id }, limits));
+      if ('status' in reply) return reply;
       if (repeated.has(reply[0])) throw new QueueUnavailableError(`Redis replied "${reply[0]}" twice.`);
       switch (reply[0]) {
         // These three replies are resolved and the script is repeated once.
@@ -117,11 +131,8 @@ export class RunAcceptance {
           opened = found.automation;
           break;
         }
-        case 'accepted': {
-          const [status, runId, remaining, resetMs] = reply;
-          const hasRate = typeof remaining === 'number' && typeof resetMs === 'number';
-          return { status, runId, ...(hasRate && { rate: { remaining, resetMs } }) };
-        }
+        case 'accepted':
+          return acceptedVerdict(reply);
         case 'known': {
           const [status, runId, ended] = reply;
           return { status, runId, ...(ended && { ended }) };
@@ -135,47 +146,53 @@ export class RunAcceptance {
     }
   }
 
+  /** What the automation's schema has against a payload. */
+  async #refusal(
+    opened: TriggeredAutomation,
+    payload: string,
+  ): Promise<AcceptVerdict | [word: 'changed'] | undefined> {
+    const judged = await this.#schemas.judge(opened, payload);
+    if (judged.status === 'fits') return undefined;
+    if (judged.status === 'changed') return ['changed'];
+    // The key and the schema may come from memory: Redis confirms both before anything is said of the payload.
+    const found = await this.#automations.reopen(opened);
+    if (found.status !== 'authenticated') return found;
+    return found.automation.schemaHash === opened.schemaHash ? judged : ['changed'];
+  }
+
   async #execute(automation: TriggeredAutomation, run: NewRun, limits: AcceptLimits): Promise<AcceptReply> {
     const queue = await this.#queue.open();
     const deadline = await this.#clock.in(limits.endsAt - Date.now());
-    const { id: automationId, slug, updatedAt, keyHash, attempts, concurrency, rate } = automation;
+    const { id: automationId, slug, updatedAt, keyHash, concurrency, whenBusy, rate } = automation;
     const { id: runId, payload, idempotencyKey } = run;
     const idempotency = idempotencyKey === undefined ? undefined : sha256(idempotencyKey);
-    const request: AcceptScriptRequest = {
-      ...{ runId, slug, automationId, updatedAt, keyHash, deadline, concurrency },
-      payloadHash: idempotency === undefined ? undefined : sha256(payload),
-      idempotencyWindowMs: IDEMPOTENCY_WINDOW_MS,
-      ...(keyHash !== undefined && { rateLimit: rate?.limit, rateWindowMs: rate?.windowMs }),
+    const request = {
+      data: JSON.stringify(dataOf(automation, run, idempotency)),
+      options: JSON.stringify(optionsOf(automation)),
+      timestamp: Date.now(),
+      ...{ runId, slug, automationId, updatedAt, keyHash, deadline, concurrency, idempotency },
       maxQueuedRuns: limits.maxQueuedRuns,
+      ...(concurrency &&
+        whenBusy === 'skip' && { skippedOutcome: JSON.stringify(skippedOutcome(concurrency)) }),
+      ...(keyHash !== undefined && rate && { rateLimit: rate.limit, rateWindowMs: rate.windowMs }),
+      ...(idempotency !== undefined && { payloadHash: sha256(payload) }),
     };
-    const { lane, laneRunning, lanes, openRuns, rateWindow } = this.#keys;
-    const keys = {
-      automation: this.#keys.automation(slug),
-      job: queue.toKey(runId),
-      wait: queue.toKey('wait'),
-      delayed: queue.toKey('delayed'),
-      prioritized: queue.toKey('prioritized'),
-      openRuns: openRuns(slug),
-      allOpenRuns: openRuns(),
-      idempotency: this.#keys.idempotency(automationId, idempotency ?? ''),
-      rateWindow: rateWindow(automationId),
-      lanes,
-      lane: lane(automationId),
-      laneRunning: laneRunning(automationId),
-    };
-    const job = new Job(queue, slug, dataOf(automation, run, idempotency), {
-      attempts,
-      ...(attempts > 1 && { backoff: { type: BACKOFF_TYPE } }),
-      // A failure's reason is a RunOutcome; a stack trace would add nothing.
-      stackTraceLimit: 0,
-    }).asJSON();
-    this.#script ??= defineAcceptScript(this.#redis, queue, job);
+    this.#script ??= defineAcceptScript(this.#redis, this.#keys, queue);
     const script = await this.#script;
-    return script(job, request, keys).catch((error: Error) => {
+    return script(this.#keys.automation(slug), request).catch((error: Error) => {
       // A reply with an error, such as OOM, means that nothing was enqueued.
       throw error.name === 'ReplyError' ? new QueueUnavailableError(error.message, { cause: error }) : error;
     });
   }
+}
+
+function acceptedVerdict([status, runId, remaining, resetMs, isSkipped]: AcceptedReply): AcceptedVerdict {
+  const hasRate = typeof remaining === 'number' && typeof resetMs === 'number';
+  return {
+    ...{ status, runId },
+    ...(hasRate && { rate: { remaining, resetMs } }),
+    ...(isSkipped && { isSkipped: true }),
+  };
 }
 
 /** A job's data. @param idempotency SHA-256 of its idempotency key */
@@ -191,6 +208,16 @@ function dataOf(automation: TriggeredAutomation, run: NewRun, idempotency: strin
     ...(idempotency !== undefined && { idempotency }),
     ...(automation.concurrency !== undefined && { inLane: true }),
     ...(retryOf !== undefined && { retryOf }),
+  };
+}
+
+/** A job's options. */
+function optionsOf({ attempts }: TriggeredAutomation): JobsOptions {
+  return {
+    attempts,
+    ...(attempts > 1 && { backoff: { type: BACKOFF_TYPE } }),
+    // A failure's reason is a RunOutcome; a stack trace would add nothing.
+    stackTraceLimit: 0,
   };
 }
 

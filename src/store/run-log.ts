@@ -1,8 +1,11 @@
 import type { RedisClient } from './connect.ts';
 import type { Keys } from './keys.ts';
 
-/** The source of a log entry: one of the action's outputs, or orc itself. */
-export type RunLogSource = 'stdout' | 'stderr' | 'orc';
+/**
+ * The source of a log entry: one of the action's outputs, orc itself, or the transcript of an agent, whose entries are whole
+ * lines, each an `AgentEvent` as JSON.
+ */
+export type RunLogSource = 'stdout' | 'stderr' | 'orc' | 'agent';
 
 export interface RunLogEntry {
   /** When the worker received it. */
@@ -17,7 +20,16 @@ export interface RunLogEntry {
 /** Identifies a stored entry, and orders it within the run. */
 export type RunLogPosition = string;
 
+/** An entry and where it is stored. */
+export interface StoredRunLogEntry {
+  position: RunLogPosition;
+  entry: RunLogEntry;
+}
+
 const READ_BATCH = 200;
+
+/** Of {@link RunLogStore.tail}: a log of tiny entries is shown by its last thousand. */
+const TAIL_READS = 5;
 
 /** Entries appended per script, which blocks Redis only briefly. */
 const APPEND_BATCH = 500;
@@ -103,11 +115,64 @@ export class RunLogStore {
     runId: string,
     after?: RunLogPosition,
   ): Promise<{ entries: RunLogEntry[]; position: RunLogPosition | undefined }> {
+    const stored = await this.readStored(runId, after);
+    return { entries: stored.map(({ entry }) => entry), position: stored.at(-1)?.position ?? after };
+  }
+
+  /** As {@link read}, with the position of each entry. */
+  async readStored(runId: string, after?: RunLogPosition): Promise<StoredRunLogEntry[]> {
     const start = after === undefined ? '-' : `(${after}`;
     const rows = await this.#redis.xrangeBuffer(this.#keys.runLog(runId), start, '+', 'COUNT', READ_BATCH);
-    const position = rows.at(-1)?.[0].toString() ?? after;
-    return { entries: rows.map(([, fields]) => decode(fields)), position };
+    return rows.map(toStored);
   }
+
+  /** The position of the last entry; undefined if there is none. */
+  async lastPosition(runId: string): Promise<RunLogPosition | undefined> {
+    const [last] = await this.#redis.xrevrange(this.#keys.runLog(runId), '+', '-', 'COUNT', 1);
+    return last?.[0];
+  }
+
+  /**
+   * Reads the end of a log, in at most {@link TAIL_READS} steps.
+   *
+   * @param bytes how much of it, rounded up to whole entries
+   * @returns its entries in order, whether they are the whole log, and otherwise the position that they follow
+   */
+  async tail(runId: string, bytes: number): Promise<RunLogTail> {
+    const found: StoredRunLogEntry[] = [];
+    let missing = bytes;
+    for (let step = 0; step < TAIL_READS; step++) {
+      const end = found.at(-1);
+      const rows = await this.#redis.xrevrangeBuffer(
+        this.#keys.runLog(runId),
+        end ? `(${end.position}` : '+',
+        '-',
+        'COUNT',
+        READ_BATCH,
+      );
+      for (const stored of rows.map(toStored)) {
+        if (missing <= 0) return { entries: found.reverse(), isWhole: false, before: stored.position };
+        found.push(stored);
+        missing -= stored.entry.data.length;
+      }
+      if (rows.length < READ_BATCH) return { entries: found.reverse(), isWhole: true };
+    }
+    // What it follows is not known; the first entry stands for it.
+    const [first, ...entries] = found.reverse();
+    return { entries, isWhole: false, ...(first && { before: first.position }) };
+  }
+}
+
+/** The end of a log. */
+export interface RunLogTail {
+  entries: StoredRunLogEntry[];
+  isWhole: boolean;
+  /** The position that the entries follow; absent if they are the whole log. */
+  before?: RunLogPosition;
+}
+
+function toStored([id, fields]: [id: Buffer, fields: Buffer[]]): StoredRunLogEntry {
+  return { position: id.toString(), entry: decode(fields) };
 }
 
 /** The fields are in the order in which {@link APPEND} writes them. */

@@ -9,16 +9,25 @@ import {
 } from '../core/run.ts';
 import type { RunJob } from './queue.ts';
 
-/** A worker records the start of each attempt, and the end of each but the last. */
+/**
+ * A worker records the start of each attempt, and the end of each but the last. The record of a run that has ended with its
+ * first attempt is dropped: the job tells it all.
+ */
 export type RunStep =
   | { attempt: number; worker: string; startedAt: number }
   | { attempt: number; endedAt: number; outcome?: RunOutcome; interruption?: string };
 
-/** A job as operators see its run. @param isActive whether a worker held it, asked before the job was read */
-export function toRun(job: RunJob, isActive: boolean): Run {
+/**
+ * A job as operators see its run.
+ *
+ * @param isActive whether a worker held it, asked before the job was read
+ * @param firstStep the first step that a worker recorded, for a run with several attempts or whose start BullMQ does not know
+ */
+export function toRun(job: RunJob, isActive: boolean, firstStep?: string | null): Run {
   const status = statusOf(job, isActive);
   const outcome = outcomeOf(job);
   const { requestId, payload, caller, retryOf } = job.data;
+  const first = startIn(firstStep) ?? job.processedOn;
   return {
     id: job.id ?? '',
     automation: job.name,
@@ -28,13 +37,22 @@ export function toRun(job: RunJob, isActive: boolean): Run {
     maxAttempts: job.opts.attempts ?? 1,
     requestId,
     payloadBytes: Buffer.byteLength(payload),
-    ...(job.processedOn !== undefined && { startedAt: new Date(job.processedOn) }),
+    ...(first !== undefined && {
+      startedAt: new Date(job.processedOn ?? first),
+      firstStartedAt: new Date(first),
+    }),
     ...(job.finishedOn !== undefined && isTerminal(status) && { endedAt: new Date(job.finishedOn) }),
     ...(job.processedBy !== undefined && { worker: job.processedBy }),
     ...(outcome !== undefined && status !== 'running' && { outcome }),
     ...(caller && { caller }),
     ...(retryOf !== undefined && { retryOf }),
   };
+}
+
+function startIn(step: string | null | undefined): number | undefined {
+  if (!step) return undefined;
+  const recorded = JSON.parse(step) as RunStep;
+  return 'startedAt' in recorded ? recorded.startedAt : undefined;
 }
 
 function statusOf(job: RunJob, isActive: boolean): RunStatus {
@@ -44,7 +62,9 @@ function statusOf(job: RunJob, isActive: boolean): RunStatus {
 }
 
 /** How the job's latest attempt ended. BullMQ keeps a success as the return value and anything else as the reason. */
-function outcomeOf(job: RunJob): RunOutcome | undefined {
+export function outcomeOf(
+  job: Pick<RunJob, 'failedReason'> & { returnvalue?: RunOutcome | null },
+): RunOutcome | undefined {
   if (job.returnvalue) return job.returnvalue;
   if (!job.failedReason) return undefined;
   try {
@@ -58,6 +78,8 @@ function outcomeOf(job: RunJob): RunOutcome | undefined {
 /** Every attempt at a run, from its workers' records and its status. */
 export function toAttempts(run: Run, steps: readonly string[]): RunAttemptRecord[] {
   const attempts = new Map<number, RunAttemptRecord>();
+  const { attempt: latest, worker, startedAt } = run;
+  if (latest === 1 && worker !== undefined && startedAt) attempts.set(1, { attempt: 1, worker, startedAt });
   for (const text of steps) {
     const { attempt, ...step } = JSON.parse(text) as RunStep;
     const started = attempts.get(attempt);

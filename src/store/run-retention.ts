@@ -1,8 +1,10 @@
 import type { RedisClient } from './connect.ts';
+import type { KeptBytes } from './kept-bytes.ts';
 import type { Keys } from './keys.ts';
 import type { QueueOpener } from './queue.ts';
 import { acceptedAtOf } from './run-id.ts';
 import type { RunIndex } from './run-index.ts';
+import { toRun } from './run-record.ts';
 
 /** How often one of the workers sweeps, in milliseconds. */
 export const RETENTION_MS = 10_000;
@@ -22,26 +24,39 @@ export interface RetentionLimits {
   maxAgeMs: number;
   /** Ended runs per automation, for automations without a maximum of their own. */
   maxRuns: number;
+  /** KEEP_BYTES, if it is set: bytes of what is kept with all runs. */
+  keepBytes?: number | undefined;
 }
 
-/** Removes runs that are no longer kept, with their logs and index entries. */
+/** Removes runs that are no longer kept, with what is kept with them and their index entries. */
 export class RunRetention {
   readonly #redis: RedisClient;
   readonly #keys: Keys;
   readonly #queue: QueueOpener;
   readonly #index: RunIndex;
+  readonly #kept: KeptBytes;
 
-  constructor(redis: RedisClient, keys: Keys, queue: QueueOpener, index: RunIndex) {
+  constructor(
+    redis: RedisClient,
+    keys: Keys,
+    { queue, index, kept }: { queue: QueueOpener; index: RunIndex; kept: KeptBytes },
+  ) {
     this.#redis = redis;
     this.#keys = keys;
     this.#queue = queue;
     this.#index = index;
+    this.#kept = kept;
   }
 
-  /** Sweeps if no other worker has done so since the last turn. */
+  /** Sweeps if no other worker has done so since the last turn. When Redis is full, nobody can take a turn; all make room. */
   async takeTurn(workerId: string, limits: RetentionLimits): Promise<void> {
-    const turn = await this.#redis.set(this.#keys.retentionTurn, workerId, 'PX', RETENTION_MS, 'NX');
-    if (turn !== null) await this.sweep(limits);
+    const taking = this.#redis.set(this.#keys.retentionTurn, workerId, 'PX', RETENTION_MS, 'NX');
+    const turn = await taking.catch((error: Error) => {
+      if (!error.message.startsWith('OOM')) throw error;
+      return 'full' as const;
+    });
+    if (turn === 'full') await this.#kept.shrink(limits.keepBytes);
+    else if (turn !== null) await this.sweep(limits);
   }
 
   /** Goes over all automations until no run is left that need not be kept. @returns how many runs were removed */
@@ -52,17 +67,21 @@ export class RunRetention {
       removed += round.removed;
       hasMore = round.hasMore;
     }
+    await this.#kept.shrink(limits.keepBytes);
     return removed;
   }
 
   async #sweepOnce({ maxAgeMs, maxRuns }: RetentionLimits): Promise<{ removed: number; hasMore: boolean }> {
     const endedBefore = Date.now() - maxAgeMs;
     await this.#dropMissing();
+    await this.#index.adoptFailed();
     let removed = 0;
     let hasMore = false;
     const slugs = await this.#index.slugs();
+    await this.#index.dropFailed(slugs, endedBefore - MIN_AGE_MS);
     for (const { slug, ended, oldest, oldestOpen, id, ownKeepRuns } of await this.#look(slugs)) {
       await this.#tidy(slug, oldestOpen);
+      await this.#finishEnded(slug);
       const keepRuns = Number(ownKeepRuns ?? maxRuns);
       // A run ends after its acceptance: one accepted later than this cannot be too old.
       if (ended > keepRuns || (oldest !== undefined && acceptedAtOf(oldest).getTime() < endedBefore)) {
@@ -89,11 +108,26 @@ export class RunRetention {
     return Promise.all(looks);
   }
 
-  /** Repairs the index after a crash: moves open runs that have ended or are gone. */
+  /** Repairs the index: moves open runs that are gone. */
   async #tidy(slug: string, runIds: string[]): Promise<void> {
     const ends = await this.#ends(runIds);
     for (const [index, runId] of runIds.entries()) {
-      if (ends[index] !== undefined) await this.#index.end(slug, runId);
+      if (ends[index] === 0) await this.#index.end(slug, runId);
+    }
+  }
+
+  /** Finishes what a crash has left: moves every run that has ended and is listed as open, and queues its event. */
+  async #finishEnded(slug: string): Promise<void> {
+    const queue = await this.#queue.open();
+    for await (const runIds of this.#index.endedButOpen(slug)) {
+      for (const runId of runIds) {
+        const job = await queue.getJob(runId);
+        if (!job) continue;
+        await this.#index.end(slug, runId, {
+          run: toRun(job, false),
+          automationId: job.data.automationId,
+        });
+      }
     }
   }
 
@@ -129,8 +163,9 @@ export class RunRetention {
         return isSurplus && acceptedAtOf(runId).getTime() < acceptedBefore;
       });
       if (outdated.length === 0) return { removed, hasMore: false };
+      // What they keep is counted in their jobs.
+      await this.#kept.drop(outdated);
       await Promise.all(outdated.map((runId) => queue.remove(runId)));
-      await this.#redis.del(...outdated.map((runId) => this.#keys.runLog(runId)));
       await this.#index.remove(slug, outdated);
       removed += outdated.length;
       if (runIds.length < BATCH) return { removed, hasMore: false };

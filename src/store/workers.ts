@@ -18,27 +18,59 @@ const SCRIPTS = {
     for _, id in ipairs(redis.call('HKEYS', KEYS[2])) do
       if not redis.call('ZSCORE', KEYS[1], id) then redis.call('HDEL', KEYS[2], id) end
     end`,
+  /** A worker that drains is told apart from those that take runs. */
+  beatDraining: `
+    local now = redis.call('TIME')[1]
+    redis.call('ZREM', KEYS[1], ARGV[1])
+    redis.call('HDEL', KEYS[2], ARGV[1])
+    redis.call('ZADD', KEYS[3], now, ARGV[1])
+    redis.call('ZREMRANGEBYSCORE', KEYS[3], '-inf', now - ${ALIVE_SECONDS})`,
   probe: `
     local seconds, micros = unpack(redis.call('TIME'))
     redis.call('SET', KEYS[2], seconds)
     redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', seconds - ${ALIVE_SECONDS})
     return {redis.call('ZCARD', KEYS[1]), seconds * 1000 + math.floor(micros / 1000)}`,
   alive: `
-    local ids = redis.call('ZRANGEBYSCORE', KEYS[1], '(' .. redis.call('TIME')[1] - ${ALIVE_SECONDS}, '+inf')
+    local since = '(' .. redis.call('TIME')[1] - ${ALIVE_SECONDS}
+    local ids = redis.call('ZRANGEBYSCORE', KEYS[1], since, '+inf')
+    local draining = redis.call('ZRANGEBYSCORE', KEYS[3], since, '+inf')
     local slots = 0
     for _, id in ipairs(ids) do
       local own = redis.call('HGET', KEYS[2], id)
-      if not own then return { #ids } end
+      if not own then return { #ids, draining } end
       slots = slots + own
     end
-    return { #ids, slots }`,
+    return { #ids, draining, slots }`,
+  list: `
+    local since = '(' .. redis.call('TIME')[1] - ${ALIVE_SECONDS}
+    local rows = {}
+    for isDraining, key in pairs({[0] = KEYS[1], [1] = KEYS[3]}) do
+      local found = redis.call('ZRANGEBYSCORE', key, since, '+inf', 'WITHSCORES')
+      for i = 1, #found, 2 do
+        rows[#rows + 1] = {found[i], found[i + 1], isDraining, redis.call('HGET', KEYS[2], found[i]) or ''}
+      end
+    end
+    return rows`,
 } as const;
 
 /** The live workers. */
 export interface AliveWorkers {
+  /** Without those that drain. */
   workersAlive: number;
+  /** Ids of the workers that finish the runs in their hands and take no more. */
+  workersDraining: string[];
   /** How many runs they can execute at the same time; absent if one of them does not report it. */
   slots?: number;
+}
+
+/** One live worker. */
+export interface LiveWorker {
+  id: string;
+  /** How many runs it executes at the same time; absent if it does not say, or drains. */
+  slots?: number;
+  isDraining: boolean;
+  /** When it last gave a sign of life, by Redis' clock, to the second. */
+  seenAt: Date;
 }
 
 /** Tracks live workers by their heartbeats. */
@@ -59,17 +91,41 @@ export class WorkerRegistry {
     await this.#redis.eval(SCRIPTS.beat, 2, workers, workerSlots, workerId, slots ?? '');
   }
 
+  /** The sign of life of a worker that takes no more runs. */
+  async beatDraining(workerId: string): Promise<void> {
+    const { workers, workerSlots, drainingWorkers } = this.#keys;
+    await this.#redis.eval(SCRIPTS.beatDraining, 3, workers, workerSlots, drainingWorkers, workerId);
+  }
+
   async leave(workerId: string): Promise<void> {
     await this.#redis.zrem(this.#keys.workers, workerId);
+    await this.#redis.zrem(this.#keys.drainingWorkers, workerId);
     await this.#redis.hdel(this.#keys.workerSlots, workerId);
   }
 
   /** Counts the live workers without a write. */
   async alive(): Promise<AliveWorkers> {
-    const { workers, workerSlots } = this.#keys;
-    const counts = (await this.#redis.eval(SCRIPTS.alive, 2, workers, workerSlots)) as number[];
-    const [workersAlive = 0, slots] = counts;
-    return { workersAlive, ...(slots !== undefined && { slots }) };
+    const { workers, workerSlots, drainingWorkers } = this.#keys;
+    const keys = [workers, workerSlots, drainingWorkers];
+    const reply = await this.#redis.eval(SCRIPTS.alive, keys.length, ...keys);
+    const [workersAlive, workersDraining, slots] = reply as [number, string[], number?];
+    return { workersAlive, workersDraining, ...(slots !== undefined && { slots }) };
+  }
+
+  /** The live workers, by id. */
+  async list(): Promise<LiveWorker[]> {
+    const { workers, workerSlots, drainingWorkers } = this.#keys;
+    const keys = [workers, workerSlots, drainingWorkers];
+    const reply = await this.#redis.eval(SCRIPTS.list, keys.length, ...keys);
+    const rows = reply as [id: string, seenAt: string, isDraining: number, slots: string][];
+    return rows
+      .map(([id, seenAt, isDraining, slots]) => ({
+        id,
+        ...(slots !== '' && { slots: Number(slots) }),
+        isDraining: isDraining === 1,
+        seenAt: new Date(Number(seenAt) * 1000),
+      }))
+      .sort((a, b) => (a.id < b.id ? -1 : 1));
   }
 
   /**

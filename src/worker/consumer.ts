@@ -2,6 +2,7 @@ import { DelayedError, UnrecoverableError, WaitingError } from 'bullmq';
 import { withDeadline } from '../core/deadline.ts';
 import type { AttemptResult, Run, RunAttempt } from '../core/run.ts';
 import type { ExecutableAutomation } from '../store/automations.ts';
+import { PARKED_MS } from '../store/lanes.ts';
 import { JOB_FORMAT, type QueueTelemetry, type RunJob } from '../store/queue.ts';
 import { isLastAttempt, type RunStep, toRun, toRunAttempt } from '../store/run-record.ts';
 import { RETENTION_MS, type RetentionLimits } from '../store/run-retention.ts';
@@ -60,6 +61,8 @@ export interface RunConsumerOptions {
   onError(error: Error): void;
   /** Is told of each run that has ended for good here. */
   onEnded?(run: Run): void;
+  /** Is told that an event waits to be sent. */
+  onEvent?(): void;
   timing?: LockTiming;
   /** Makes a span for each attempt; the one that is active in `execute`. */
   telemetry?: QueueTelemetry | undefined;
@@ -68,6 +71,8 @@ export interface RunConsumerOptions {
 export interface RunConsumer {
   /** Resolves when the first run can be taken. */
   ready(): Promise<void>;
+  /** Takes no more runs; resolves when those in progress have ended. {@link close} may be called in the meantime. */
+  drain(): Promise<void>;
   /**
    * Takes no more runs, waits for those in progress, and interrupts after `graceMs` milliseconds what is left.
    *
@@ -100,16 +105,40 @@ export function consumeRuns(options: RunConsumerOptions): RunConsumer {
   const note = (job: RunJob, step: RunStep) => inBackground(store.runs.note(job, step));
   const isCancelled = (runId: string) => side.runs.isCancelRequested(runId).catch(() => false);
 
-  /** Puts a run that a newer version accepted back as if it had not been taken, except for its place in the queue. */
+  /** Puts a run off as if it had not been taken. If that fails, it stays locked, and is another worker's when the lock has expired. */
+  const putOff = async (
+    job: RunJob,
+    token: string,
+    delayMs: number,
+    fields: Record<string, unknown> = {},
+  ) => {
+    const fieldsToUpdate = { ats: job.attemptsStarted - 1, processedOn: '', pb: '', ...fields };
+    const changes = { skipAttempt: true, fieldsToUpdate };
+    const backend = worker.getBackend();
+    await backend
+      .moveToDelayed(job.id ?? '', Date.now(), delayMs, token, changes)
+      .catch((error: Error) => options.onError(error));
+  };
+
+  /** Puts a run that a newer version accepted back, except for its place in the queue. */
   const leaveToNewer = async (job: RunJob, token = ''): Promise<never> => {
     if (!hasLeftRuns) options.onError(new Error('Runs wait for a worker of a newer version than this one.'));
     hasLeftRuns = true;
-    const fieldsToUpdate = { ats: job.attemptsStarted - 1, processedOn: '', pb: '' };
-    const changes = { skipAttempt: true, fieldsToUpdate };
-    const backend = worker.getBackend();
-    const delaying = backend.moveToDelayed(job.id ?? '', Date.now(), NEWER_FORMAT_PAUSE_MS, token, changes);
-    // If that fails, the run stays locked, and is another worker's when the lock has expired.
-    await delaying.catch(options.onError);
+    await putOff(job, token, NEWER_FORMAT_PAUSE_MS);
+    throw new DelayedError();
+  };
+
+  /** Parks a run whose automation was paused after it got into the queue. It is in its lane already. */
+  const park = async (job: RunJob, token = ''): Promise<never> => {
+    const { id = '', name: slug, data } = job;
+    await putOff(
+      job,
+      token,
+      PARKED_MS,
+      data.inLane ? {} : { data: JSON.stringify({ ...data, inLane: true }) },
+    );
+    // The automation may have been resumed a moment ago.
+    await store.lanes.startReleased({ automationId: data.automationId, slug }, id);
     throw new DelayedError();
   };
 
@@ -137,13 +166,27 @@ export function consumeRuns(options: RunConsumerOptions): RunConsumer {
     if (run.attempt > 1 && (await isCancelled(run.id))) interruption.abort(CANCELLED);
     const begin = async () => {
       const start = { attempt: run.attempt, worker: workerId, startedAt: Date.now() };
-      const automation = await store.automations.begin(run.automation, worker.toKey(run.id), start);
+      const automation = await store.automations.begin(run, worker.toKey(run.id), start);
+      if (automation === 'paused') return park(job, token);
       return options.execute(run, interruption.signal, lease, automation);
     };
     const result = begin().finally(() => attempts.delete(run.id));
     attempts.set(run.id, { result, interruption, lease });
     const ending = await result;
     return isOver(lease) ? 'lost' : ending;
+  };
+
+  /** Stores an attempt's result. @returns the outcome, which says so if Redis has refused it */
+  const withStoredResult = async (job: RunJob, token: string, { outcome, result }: AttemptResult) => {
+    if (result === undefined) return outcome;
+    try {
+      await store.results.write(job.id ?? '', token, result, options.retentionLimits.maxAgeMs);
+      return outcome;
+    } catch (error) {
+      options.onError(error as Error);
+      const { resultBytes: _, ...ending } = outcome;
+      return { ...ending, resultProblem: 'Redis did not store the result.' };
+    }
   };
 
   const worker = new RunWorker(
@@ -154,7 +197,7 @@ export function consumeRuns(options: RunConsumerOptions): RunConsumer {
         if (attempt && !isOver(attempt.lease)) attempt.lease.endsAt = askedAt + leaseMs;
       }
     },
-    async (job, token) => {
+    async (job, token = '') => {
       if ((job.data.format ?? 1) > JOB_FORMAT) return leaveToNewer(job, token);
       const result = await execute(job, token);
       const ending = { attempt: job.attemptsStarted, endedAt: Date.now() };
@@ -164,7 +207,8 @@ export function consumeRuns(options: RunConsumerOptions): RunConsumer {
       }
       // Tells BullMQ to leave the run as it is: back in the queue, or another worker's.
       if (result === 'interrupted' || result === 'lost') throw new WaitingError();
-      const { outcome, mayRetry } = result;
+      const { mayRetry } = result;
+      const outcome = await withStoredResult(job, token, result);
       // Noted before the run ends, so that whoever sees the run ended finds how.
       if (mayRetry && !isLastAttempt(job)) note(job, { ...ending, outcome });
       else inBackground(store.idempotency.noteEnd(job.data, outcome.status));
@@ -187,15 +231,19 @@ export function consumeRuns(options: RunConsumerOptions): RunConsumer {
       settings: { backoffStrategy: retryPause },
     },
   );
-  const finish = (job: RunJob, succeeded: boolean) => {
+  const finish = (job: RunJob) => {
     // Not sent again when it was lost: a Redis that was restored from a backup may have the run in its lane again.
-    inBackground(side.runs.finish(job, { succeeded }));
+    const finishing = side.runs.finish(job).then(({ queued, keptTotal }) => {
+      if (queued > 0) options.onEvent?.();
+      return side.kept.shrink(options.retentionLimits.keepBytes, keptTotal);
+    });
+    inBackground(finishing);
     options.onEnded?.(toRun(job, false));
   };
   worker.on('error', options.onError);
-  worker.on('completed', (job) => finish(job, true));
+  worker.on('completed', (job) => finish(job));
   worker.on('failed', (job) => {
-    if (job?.finishedOn !== undefined) finish(job, false);
+    if (job?.finishedOn !== undefined) finish(job);
   });
   worker.on('lockRenewalFailed', (runIds) => {
     for (const runId of runIds) lose(attempts.get(runId));
@@ -218,6 +266,7 @@ export function consumeRuns(options: RunConsumerOptions): RunConsumer {
     ready: async () => {
       await worker.waitUntilReady();
     },
+    drain: () => worker.drain(),
     close: async (graceMs) => {
       clearInterval(tidying);
       clearInterval(sweeping);

@@ -1,4 +1,6 @@
+import type { AgentEvent } from '../core/agent-event.ts';
 import type { RunLogEntry, RunLogPosition, RunLogSource, RunLogStore } from '../store/run-log.ts';
+import { LastLine } from './last-line.ts';
 import type { MaskedStream, SecretMask } from './secret-mask.ts';
 
 /** Kept of a run's log, over all its attempts: its beginning and its end, in bytes. */
@@ -32,6 +34,7 @@ export class OutputLog {
   readonly #ttlSeconds: number;
   readonly #mask: SecretMask;
   readonly #outputs: Record<'stdout' | 'stderr', MaskedStream>;
+  readonly #lastLines = { stdout: new LastLine(), stderr: new LastLine() };
   #hasEnded = false;
   #pending: RunLogEntry[] = [];
   #pendingBytes = 0;
@@ -70,7 +73,7 @@ export class OutputLog {
 
   /** Adds bytes of one output, as they came, without the secrets in them. */
   write(source: 'stdout' | 'stderr', data: Buffer): void {
-    if (!this.#hasEnded) this.#add(source, this.#outputs[source].write(data));
+    if (!this.#hasEnded) this.#print(source, this.#outputs[source].write(data));
   }
 
   /** Adds a line of orc itself. */
@@ -78,11 +81,40 @@ export class OutputLog {
     if (!this.#hasEnded) this.#add('orc', Buffer.from(`${this.#mask.text(line)}\n`));
   }
 
-  /** Adds what was held back of the outputs, and a last line. What an action writes later is dropped. */
+  /** A text without the secrets in it: before a part of it is cut off, which may be a part of a secret. */
+  masked(text: string): string {
+    return this.#mask.text(text);
+  }
+
+  /** Adds an event of an agent's transcript; it stays whole. */
+  event(event: AgentEvent): void {
+    if (this.#hasEnded) return;
+    const line = JSON.stringify(event, (_, value) =>
+      typeof value === 'string' ? this.#mask.text(value) : value,
+    );
+    this.#add('agent', Buffer.from(`${line}\n`));
+  }
+
+  /**
+   * Adds what was held back of the outputs; they have ended.
+   *
+   * @returns the last line of the standard error or, without one, of the standard output
+   */
+  endOutputs(): string | undefined {
+    for (const source of ['stdout', 'stderr'] as const) this.#print(source, this.#outputs[source].end());
+    return this.#lastLines.stderr.text() ?? this.#lastLines.stdout.text();
+  }
+
+  /** Adds the last line, after {@link endOutputs}. What an action writes later is dropped. */
   end(line: string): void {
-    for (const source of ['stdout', 'stderr'] as const) this.#add(source, this.#outputs[source].end());
+    this.endOutputs();
     this.note(line);
     this.#hasEnded = true;
+  }
+
+  #print(source: 'stdout' | 'stderr', data: Buffer): void {
+    this.#lastLines[source].add(data);
+    this.#add(source, data);
   }
 
   #add(source: RunLogSource, data: Buffer): void {

@@ -16,6 +16,8 @@ export class RunWorker extends Worker<RunJobData, RunOutcome> {
   readonly #onRenewed: (runIds: string[], askedAt: number) => void;
   readonly #closing = new AbortController();
   #refusals = 0;
+  #inHand = 0;
+  #onIdle = () => {};
 
   /** @param onRenewed is told when Redis was asked to renew the locks, by `Date.now()` */
   constructor(
@@ -28,7 +30,18 @@ export class RunWorker extends Worker<RunJobData, RunOutcome> {
     this.once('closing', () => this.#closing.abort());
   }
 
+  /** Takes no more runs; resolves when those in hand have ended. BullMQ's own pause takes one more run if it was waiting. */
+  async drain(): Promise<void> {
+    await this.pause(true);
+    if (this.#inHand === 0) return;
+    await new Promise<void>((resolve) => {
+      this.#onIdle = resolve;
+    });
+  }
+
   protected override async moveToActive(token: string, name?: string) {
+    // Its type has no such value, but BullMQ's own code returns it when there is no run.
+    if (this.isPaused()) return undefined as never;
     const pauseMs = Math.min(this.#refusals * REFUSAL_PAUSE_MS, LONGEST_REFUSAL_PAUSE_MS);
     if (pauseMs > 0) await delay(pauseMs, undefined, { signal: this.#closing.signal }).catch(() => undefined);
     try {
@@ -42,10 +55,16 @@ export class RunWorker extends Worker<RunJobData, RunOutcome> {
   }
 
   /** The trace of a run is the one in its data, whether its API process sends traces or not. */
-  override processJob(...args: Parameters<Worker<RunJobData, RunOutcome>['processJob']>) {
+  override async processJob(...args: Parameters<Worker<RunJobData, RunOutcome>['processJob']>) {
     const [{ data, opts }] = args;
     if (data.traceparent !== undefined) opts.telemetry = { metadata: JSON.stringify(traceContextIn(data)) };
-    return super.processJob(...args);
+    this.#inHand += 1;
+    try {
+      return await super.processJob(...args);
+    } finally {
+      this.#inHand -= 1;
+      if (this.#inHand === 0) this.#onIdle();
+    }
   }
 
   override async extendJobLocks(runIds: string[], tokens: string[], durationMs: number): Promise<string[]> {

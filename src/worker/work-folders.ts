@@ -1,5 +1,5 @@
 import { once } from 'node:events';
-import { lstat, mkdtemp, readdir } from 'node:fs/promises';
+import { lstat, mkdir, mkdtemp, readdir } from 'node:fs/promises';
 import { connect, createServer, type Server } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -24,11 +24,13 @@ export interface WorkFolders {
  * Nothing is made before the first attempt needs it.
  *
  * @param removeAtEnd is told of a folder that is to be removed when this process has died
+ * @param parent where the worker's folder is made; by default the temporary folder
  */
-export function openWorkFolders(removeAtEnd: (folder: string) => void): WorkFolders {
+export function openWorkFolders(removeAtEnd: (folder: string) => void, parent = tmpdir()): WorkFolders {
   let opened: Promise<{ folder: string; server: Server }> | undefined;
   const open = async () => {
-    const folder = await mkdtemp(join(tmpdir(), WORKER_PREFIX));
+    await mkdir(parent, { recursive: true, mode: 0o700 });
+    const folder = await mkdtemp(join(parent, WORKER_PREFIX));
     removeAtEnd(folder);
     const server = createServer((socket) => socket.destroy()).unref();
     // Where the path is too long for a socket, nobody else removes the folder. A worker without file descriptors goes on.
@@ -64,13 +66,17 @@ export function openWorkFolders(removeAtEnd: (folder: string) => void): WorkFold
 }
 
 /**
- * Removes what dead workers of this user have left in the temporary folder.
+ * Removes what dead workers of this user have left where their folders are.
  *
  * @param report is told what could not be removed
+ * @param parent as of {@link openWorkFolders}; it may not exist yet
  */
-export async function sweepWorkFolders(report: (error: Error) => void): Promise<void> {
-  const parent = tmpdir();
-  for (const entry of await readdir(parent, { withFileTypes: true })) {
+export async function sweepWorkFolders(report: (error: Error) => void, parent = tmpdir()): Promise<void> {
+  const entries = await readdir(parent, { withFileTypes: true }).catch((error: NodeJS.ErrnoException) => {
+    if (error.code === 'ENOENT') return [];
+    throw error;
+  });
+  for (const entry of entries) {
     const folder = join(parent, entry.name);
     if (entry.isDirectory() && (await isLeftOver(entry.name, folder))) {
       await removeFolder(folder).catch(report);

@@ -1,5 +1,6 @@
-import { createHash } from 'node:crypto';
+import { createHash, hash } from 'node:crypto';
 import { describe, expect, test } from 'vitest';
+import type { AttemptResult } from '../../src/core/run.ts';
 import { newRunId } from '../../src/store/run-id.ts';
 import { expectError, openTestApp, trigger } from '../support/app.ts';
 import { startConsumer, untilStatus } from '../support/runs.ts';
@@ -173,4 +174,71 @@ test('an automation with a concurrency limit keeps its order with keys, too', as
   await untilStatus(store, ids[2] ?? '', 'succeeded');
   expect(started.filter((id) => ids.includes(id))).toEqual(ids.slice(0, 3));
   await consumer.close(1000);
+});
+
+describe('a request that is repeated with `Prefer: return=representation`', () => {
+  const PREFER = 'return=representation';
+  const OUTCOME = { status: 'failed', reason: 'exit_code', message: 'It failed.', exitCode: 3 } as const;
+  const RESULT = '{ "n": 12345678901234567890, "__proto__": {"a": 1} }';
+
+  /** Has a run of a new automation end as told, and returns what repeats its request. */
+  async function ended(slug: string, result: AttemptResult) {
+    const apiKey = await createAutomation(store, slug);
+    const repeat = (prefer?: string) =>
+      app.inject(trigger(slug, apiKey, '{}', { 'idempotency-key': 'key', ...(prefer && { prefer }) }));
+    const first = await repeat(PREFER);
+    const { runId } = first.json();
+    const consumer = startConsumer(store, async () => result);
+    await untilStatus(store, runId, result.outcome.status);
+    await consumer.close(1000);
+    return { first, runId, repeat };
+  }
+
+  test('is answered with the outcome and, byte for byte, the result of the run that has ended', async () => {
+    const outcome = { ...OUTCOME, detail: 'printed', signal: 'SIGTERM', resultBytes: RESULT.length };
+    const { first, runId, repeat } = await ended('represented', { outcome, mayRetry: false, result: RESULT });
+    expect(first.json()).toEqual({ runId, status: 'queued' });
+    expect(first.headers).not.toHaveProperty('preference-applied');
+
+    const answer = await repeat(PREFER);
+    expect(answer.statusCode).toBe(202);
+    expect(answer.headers).toMatchObject({
+      'preference-applied': PREFER,
+      'idempotency-replayed': 'true',
+      'content-type': 'application/json; charset=utf-8',
+    });
+    const told = '{"reason":"exit_code","message":"It failed.","exitCode":3}';
+    expect(answer.body).toBe(`{"runId":"${runId}","status":"failed","outcome":${told},"result":${RESULT}}`);
+  });
+
+  test('is answered without a result if the run has none', async () => {
+    const { runId, repeat } = await ended('without-result', { outcome: OUTCOME, mayRetry: false });
+    const { status, ...outcome } = OUTCOME;
+    expect((await repeat(PREFER)).json()).toEqual({ runId, status, outcome });
+  });
+
+  test('is not told what names the machines of the workers', async () => {
+    const message = 'The command could not be started: there is no directory /srv/secret-project.';
+    const outcome = { status: 'failed', reason: 'not_started', message } as const;
+    const { repeat } = await ended('not-started', { outcome, mayRetry: false });
+    const told = { reason: 'not_started', message: 'The run could not be started.' };
+    expect((await repeat(PREFER)).json().outcome).toEqual(told);
+  });
+
+  test.each([
+    ['Return="representation"', true],
+    ['respond-async, return=representation; x=1, wait=5', true],
+    ['note="a, return=minimal", return = representation', true],
+    ['return=minimal, return=representation', false],
+    ['return=minimal', false],
+    ['xreturn=representation', false],
+    ['"', false],
+  ])('a header %j means it: %s', async (prefer, isMeant) => {
+    const slug = `prefers-${hash('sha1', prefer)}`;
+    const { runId, repeat } = await ended(slug, { outcome: OUTCOME, mayRetry: false });
+    const answer = await repeat(prefer);
+    expect(answer.headers['preference-applied']).toBe(isMeant ? PREFER : undefined);
+    if (!isMeant) expect(answer.json()).toEqual({ runId, status: 'failed' });
+    expect((await repeat()).json()).toEqual({ runId, status: 'failed' });
+  });
 });

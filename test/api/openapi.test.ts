@@ -60,6 +60,8 @@ describe('the OpenAPI document', () => {
       'ErrorObject',
       'HealthReport',
       'HealthStatus',
+      'RunEndReason',
+      'RunOutcome',
       'RunStatus',
       'TriggerPayload',
       'UnhealthyReport',
@@ -186,7 +188,7 @@ const ANSWERS = {
     ['503', 'UnhealthyReport', ['unavailable']],
   ],
   triggerAutomation: [
-    ['202', 'AcceptedRun', ['accepted', 'replayed']],
+    ['202', 'AcceptedRun', ['accepted', 'replayed', 'represented']],
     ['400', 'ErrorObject', ['bad_request', 'invalid_idempotency_key', 'invalid_json', 'invalid_payload']],
     ['401', 'ErrorObject', ['missing_api_key', 'invalid_api_key']],
     ['403', 'ErrorObject', ['automation_disabled']],

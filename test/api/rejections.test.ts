@@ -5,7 +5,7 @@ import { readConfig } from '../../src/config.ts';
 import { mintApiKey } from '../../src/core/api-key.ts';
 import { createLogger } from '../../src/logger.ts';
 import { postTrigger } from '../support/http.ts';
-import { runOrc } from '../support/orc-process.ts';
+import { runOrc } from '../support/orc.ts';
 import { createAutomation, openTestStore } from '../support/store.ts';
 
 const store = openTestStore();
@@ -100,4 +100,24 @@ test('the counts go with their automation', async () => {
   await store.automations.delete('deleted');
   await createAutomation(store, 'deleted');
   expect(await counts('deleted')).toEqual({});
+});
+
+test('the rejected requests of the last hour are counted, those of the hour before in part', async () => {
+  const HOUR_MS = 3_600_000;
+  await createAutomation(store, 'lately');
+  const add = (count: number) =>
+    store.rejections.add(new Map([['lately', new Map([['rate_limited', { count, lastAt: 0 }]])]]));
+  const lately = async (now: number) => (await store.rejections.countLately(['lately', 'unknown'], now))[0];
+  const hour = Math.floor(Date.now() / HOUR_MS) * HOUR_MS;
+  await add(4);
+  await add(6);
+  expect(await lately(hour + HOUR_MS - 1)).toBe(10);
+  expect(await lately(hour + HOUR_MS * 1.5)).toBe(5);
+  expect(await lately(hour + HOUR_MS * 2)).toBe(0);
+  const earlier = hour / HOUR_MS - 1;
+  await store.redis.hset(store.keys.rejections('lately'), 'lately:at', `${earlier} 100 7`);
+  await add(1);
+  expect(await lately(hour)).toBe(101);
+  expect(await lately(hour + HOUR_MS * 0.5)).toBe(51);
+  expect(await counts('lately')).toEqual({ rate_limited: 11 });
 });

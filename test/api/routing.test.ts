@@ -93,7 +93,6 @@ describe('a path that does not exist is a 404:', () => {
     '/orc/api/automation-triggers/hello/',
     '/orc/api/automation-triggers/hello/runs',
     '/.env',
-    '/favicon.ico',
   ])('%s', async (url) => {
     for (const method of ['GET', 'POST', 'OPTIONS'] as const) {
       const answer = await app.inject({ method, url: `http://example.com${url}` });

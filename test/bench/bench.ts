@@ -12,11 +12,12 @@ import { grow } from './parts/grow.ts';
 import { health } from './parts/health.ts';
 import { kinds } from './parts/kinds.ts';
 import { open } from './parts/open.ts';
+import { results } from './parts/results.ts';
 import { scale } from './parts/scale.ts';
 import { start } from './parts/start.ts';
 import { tableText } from './report.ts';
 
-const PARTS: readonly Part[] = [accept, kinds, open, health, deliver, grow, scale, start];
+const PARTS: readonly Part[] = [accept, kinds, open, health, deliver, results, grow, scale, start];
 
 const { values, positionals } = readArguments();
 const [rounds, seconds] = [Number(values.rounds), Number(values.seconds)];

@@ -77,7 +77,7 @@ export class Stage {
   async createAutomation(
     slug: string,
     action: Action,
-    options: { concurrency?: number; timeoutMs?: number } = {},
+    options: { concurrency?: number; timeoutMs?: number; onEnd?: string } = {},
   ): Promise<Target> {
     const definition = { slug, name: '', enabled: true, action, attempts: 1, onWorkerLoss: 'rerun' } as const;
     const created = await this.store.automations.create({ ...definition, ...options });

@@ -1,7 +1,8 @@
 import type { Action } from '../../src/core/actions/actions.ts';
+import type { WhenBusy } from '../../src/core/automation.ts';
 import type { Store } from '../../src/store/store.ts';
 import type { ChaosAutomation } from './history.ts';
-import { FLAKY, HOSTILE, type Receiver } from './receiver.ts';
+import { EVENTS, FLAKY, HOSTILE, type Receiver } from './receiver.ts';
 
 /** Triggered by scenarios only: its first attempt outlives the lock of a dead worker, the others are short. */
 export const LONG = 'long-lane-command';
@@ -17,11 +18,15 @@ const SCRIPT = [
   MARK('end'),
 ].join('\n');
 
+/** What scenarios pause and resume. */
+export const PAUSABLE = ['pausable', 'pausable-lane', 'pausable-skip'] as const;
+
 interface Kind extends Omit<ChaosAutomation, 'slug' | 'isExclusive'> {
   /** How often it is triggered, in proportion to the others. */
   weight: number;
   attempts?: number;
   concurrency?: number;
+  whenBusy?: WhenBusy;
   timeoutMs?: number;
   ticks?: number;
 }
@@ -33,6 +38,17 @@ const KINDS: Record<string, Kind> = {
   lane: { weight: 8, action: 'http', onWorkerLoss: 'rerun', executions: 1, concurrency: 1 },
   'lane-once': { weight: 3, action: 'http', onWorkerLoss: 'fail', executions: 1, concurrency: 1 },
   'wide-lane': { weight: 3, action: 'http', onWorkerLoss: 'rerun', executions: 1, concurrency: 3 },
+  pausable: { weight: 4, action: 'http', onWorkerLoss: 'rerun', executions: 1 },
+  'pausable-lane': { weight: 3, action: 'http', onWorkerLoss: 'rerun', executions: 1, concurrency: 1 },
+  'pausable-skip': {
+    weight: 5,
+    action: 'http',
+    onWorkerLoss: 'rerun',
+    executions: 1,
+    concurrency: 1,
+    whenBusy: 'skip',
+    isSkipping: true,
+  },
   command: { weight: 5, action: 'command', onWorkerLoss: 'rerun', executions: 1, ticks: 0 },
   'command-once': { weight: 4, action: 'command', onWorkerLoss: 'fail', executions: 1, ticks: 1 },
   'lane-command': {
@@ -78,7 +94,7 @@ export async function createAutomations(
 ): Promise<Map<string, TriggeredAutomation>> {
   const automations = new Map<string, TriggeredAutomation>();
   for (const [slug, kind] of Object.entries(KINDS)) {
-    const { weight, attempts = 1, concurrency, timeoutMs, ticks = 0, ...judged } = kind;
+    const { weight, attempts = 1, concurrency, whenBusy, timeoutMs, ticks = 0, ...judged } = kind;
     const { action, onWorkerLoss } = judged;
     const command: Action = {
       type: 'command',
@@ -93,13 +109,15 @@ export async function createAutomations(
       action: action === 'http' ? { type: 'http', url: receiver.urlOf(slug) } : command,
       attempts,
       onWorkerLoss,
+      onEnd: receiver.urlOf(EVENTS),
       ...(concurrency !== undefined && { concurrency }),
+      ...(whenBusy && { whenBusy }),
       ...(timeoutMs !== undefined && { timeoutMs }),
     });
     if (created.status === 'exists') throw new Error(`${slug} exists`);
     const isExclusive = concurrency === 1;
     const { apiKey } = created;
-    automations.set(slug, { ...judged, slug, weight, apiKey, isExclusive });
+    automations.set(slug, { ...judged, slug, weight, apiKey, isExclusive, hasEvents: true });
   }
   return automations;
 }

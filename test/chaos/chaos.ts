@@ -7,7 +7,7 @@ import { scenarioReport, summary } from './report.ts';
 import { SCENARIOS, type Scenario } from './scenarios.ts';
 import { Stage } from './stage.ts';
 import { storyOf } from './story.ts';
-import { type Evidence, judge } from './verdict.ts';
+import { type Evidence, judge, runsWithoutEvent } from './verdict.ts';
 
 /** How long one scenario goes on, in milliseconds: in a brief run, and in each round of one with `--minutes`. */
 const BRIEF_MS = 2500;
@@ -74,10 +74,13 @@ async function run(): Promise<boolean> {
   await stage.clients.close();
 
   const { history } = stage;
+  const { automations } = stage;
+  const runs = await stage.finalRuns(Date.now() + STUCK_MS);
+  await eventsOf({ history, automations, runs });
   const evidence: Evidence = {
     history,
-    automations: stage.automations,
-    runs: await stage.finalRuns(Date.now() + STUCK_MS),
+    automations,
+    runs,
     commandMarks: stage.commandMarks(),
   };
   const verdict = judge(evidence);
@@ -88,6 +91,12 @@ async function run(): Promise<boolean> {
   if (verdict.violations.length === 0) return true;
   await explain(verdict.violations, evidence);
   return false;
+}
+
+/** Waits until the event of every run has arrived, or the time is over. */
+async function eventsOf(evidence: Parameters<typeof runsWithoutEvent>[0]): Promise<void> {
+  const endsAt = Date.now() + STUCK_MS;
+  while (runsWithoutEvent(evidence).length > 0 && Date.now() < endsAt) await sleep(POLL_MS);
 }
 
 /** All scenarios in an order of chance, again and again while there is time to see what becomes of their runs. */

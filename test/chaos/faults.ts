@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { getHealth } from '../support/http.ts';
-import { LONG } from './automations.ts';
+import { LONG, PAUSABLE } from './automations.ts';
 import type { Chance } from './chance.ts';
 import { type Api, hangUp } from './clients.ts';
 import type { Fault, FaultKind, Work } from './history.ts';
@@ -29,6 +29,9 @@ const HANG_UPS_AT_ONCE = 30;
 
 /** After its request is sent, a client hangs up within this time, in milliseconds. */
 const LONGEST_PATIENCE_MS = 10;
+
+/** Longer than the longest run takes, in milliseconds. */
+const DRAIN_MS = 90_000;
 
 const LONG_START_MS = 8000;
 const DROP_WAIT_MS = 1500;
@@ -129,6 +132,54 @@ export class Faults {
     const { workers } = this.#stage;
     const victims = this.#chance.is(0.2) ? workers : [this.#chance.pick(workers)];
     await Promise.all(victims.map((part) => this.#kill('worker killed', part, 'executing')));
+  }
+
+  /** Lets a worker end with its last run, as before an upgrade, and starts it again. */
+  async drainWorker(): Promise<void> {
+    const { workers, history } = this.#stage;
+    const part = this.#chance.pick(workers);
+    const { incarnation } = part;
+    const end = this.#begin('worker drained', [incarnation], ['executing']);
+    if (!(await part.drain(DRAIN_MS))) {
+      history.incidents.push({ kind: 'not drained', message: `${incarnation} did not end in order` });
+      await part.kill();
+    }
+    end();
+    await part.start();
+  }
+
+  /** Pauses an automation and resumes it, and breaks something else in between. */
+  async pauseAutomation(): Promise<void> {
+    const slug = this.#chance.pick(PAUSABLE);
+    const end = this.#begin('automation paused', [slug], []);
+    await this.#setPaused(slug, true);
+    const pause = { slug, pausedAt: Date.now(), resumedAt: Number.POSITIVE_INFINITY };
+    this.#stage.history.pauses.push(pause);
+    try {
+      await this.pause(1500, 3000);
+      await this[this.#chance.pick(['killRedis', 'killApi', 'killWorker', 'drainWorker'] as const)]();
+      await this.pause(100, 1000);
+    } finally {
+      pause.resumedAt = Date.now();
+      await this.#setPaused(slug, false);
+      end();
+    }
+  }
+
+  /** As `orc automations pause` and `resume` do, by an operator who tries again. */
+  async #setPaused(slug: string, isPaused: boolean): Promise<void> {
+    const { store } = this.#stage;
+    for (;;) {
+      await this.#stage.connected();
+      try {
+        const id = await store.automations.setPaused(slug, isPaused);
+        if (id === undefined) throw new Error(`there is no automation ${slug}`);
+        if (!isPaused) await store.lanes.release({ automationId: id, slug });
+        return;
+      } catch (error) {
+        if (store.redis.status === 'ready') throw error;
+      }
+    }
   }
 
   /** Delivers to receivers that get HTTP wrong, more at the same time than all workers have slots. */

@@ -49,6 +49,10 @@ export interface ChaosAutomation {
   executions: number;
   /** How its runs may fail; none of the others' does. */
   failures?: readonly RunEndReason[];
+  /** Whether a run that finds no place ends at once, and is never executed. */
+  isSkipping?: boolean;
+  /** Whether a URL is told when its runs have ended. */
+  hasEvents?: boolean;
   /** Whether no two of its runs may execute at the same time. */
   isExclusive: boolean;
 }
@@ -82,6 +86,8 @@ export const FAULT_KINDS = [
   'API killed',
   'worker killed',
   'worker frozen',
+  'worker drained',
+  'automation paused',
   'connections cut',
   'reply dropped',
   'receivers hostile',
@@ -111,6 +117,15 @@ export interface Restore {
   restoredAt: number;
 }
 
+/** An automation starts nothing from a moment after its pause until it is resumed. */
+export interface Pause {
+  slug: string;
+  /** When Redis had confirmed it. */
+  pausedAt: number;
+  /** When resuming began; infinite until then. */
+  resumedAt: number;
+}
+
 export interface TerminalState {
   status: RunStatus;
   endedAt: number | undefined;
@@ -131,9 +146,14 @@ export class History {
   readonly operations: Operation[] = [];
   readonly operationOfRequest = new Map<string, Operation>();
   readonly deliveries: Mark[] = [];
+  /** The `webhook-id`s of the events that arrived, by run. */
+  readonly events = new Map<string, Set<string>>();
+  /** How many arrived, repetitions included. */
+  eventsReceived = 0;
   readonly attempts = new Map<string, AttemptRecord[]>();
   readonly faults: Fault[] = [];
   readonly restores: Restore[] = [];
+  readonly pauses: Pause[] = [];
   readonly incidents: Incident[] = [];
   /** How each run ended when that was first read. */
   readonly terminal = new Map<string, TerminalState>();
@@ -167,6 +187,11 @@ export class History {
     if (answer.kind === 'accepted' && !answer.isReplay) this.#works('accepting', request.api);
   }
 
+  eventReceived(runId: string, id: string): void {
+    this.eventsReceived += 1;
+    this.events.set(runId, (this.events.get(runId) ?? new Set()).add(id));
+  }
+
   attemptStarted(runId: string, worker: string): void {
     const records = this.attempts.get(runId) ?? [];
     records.push({ runId, worker, startedAt: Date.now() });
@@ -196,7 +221,7 @@ export class History {
 
   faultEnded(fault: Fault, awaited: Work[]): void {
     fault.endedAt = Date.now();
-    this.#awaited.set(fault, new Set(awaited));
+    if (awaited.length > 0) this.#awaited.set(fault, new Set(awaited));
   }
 
   /**

@@ -83,6 +83,15 @@ export class Part {
     await this.#end('SIGTERM');
   }
 
+  /** Lets a worker end with its last run. @returns whether it has ended as it should, within `deadlineMs` */
+  async drain(deadlineMs: number): Promise<boolean> {
+    const isDone = await withDeadline(this.#end('SIGUSR2'), deadlineMs).then(
+      () => true,
+      () => false,
+    );
+    return isDone && this.#child?.exitCode === 0;
+  }
+
   freeze(): void {
     this.#child?.kill('SIGSTOP');
   }

@@ -11,6 +11,12 @@ export const FLAKY = 'flaky';
 /** Deliveries to this path are answered in all the ways in which HTTP can be got wrong. */
 export const HOSTILE = 'hostile';
 
+/** Events are sent to this path. */
+export const EVENTS = 'events';
+
+/** Share of events that are not accepted at first. */
+const REFUSED_EVENTS = 0.01;
+
 const UPGRADE = 'HTTP/1.1 101 Switching Protocols\r\nUpgrade: other\r\nConnection: Upgrade\r\n\r\n';
 
 /** Each leaves the connection as it is unless it says otherwise. */
@@ -69,6 +75,7 @@ export class Receiver {
 
   async #receive(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const slug = request.url?.slice(1) ?? '';
+    if (slug === EVENTS) return this.#receiveEvent(request, response);
     const runId = String(request.headers['webhook-id']);
     this.#deliveries += 1;
     const execution = `delivery ${this.#deliveries}`;
@@ -94,6 +101,25 @@ export class Receiver {
     // Before the answer is on its way, so that what follows it is noted after this.
     end();
     response.writeHead(this.#isToFail(slug, runId) ? 500 : 204).end();
+  }
+
+  async #receiveEvent(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const chunks: Buffer[] = [];
+    request.on('error', () => undefined).on('data', (chunk: Buffer) => chunks.push(chunk));
+    if (!(await once(request, 'end').catch(() => undefined))) return;
+    if (this.#chance.is(REFUSED_EVENTS)) return void response.writeHead(503).end();
+    const id = String(request.headers['webhook-id']);
+    const body = Buffer.concat(chunks).toString();
+    try {
+      const event = JSON.parse(body) as { data: { run: { runId: string } } };
+      this.#history.eventReceived(event.data.run.runId, id);
+    } catch {
+      this.#history.incidents.push({
+        kind: 'wrong event',
+        message: `${id} came with the body ${JSON.stringify(body)}`,
+      });
+    }
+    response.writeHead(204).end();
   }
 
   #isToFail(slug: string, runId: string): boolean {

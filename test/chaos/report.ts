@@ -47,6 +47,10 @@ export function summary(history: History, verdict: Verdict, minutes: number): st
     ],
     ['two at once', `${of('two at once')}`],
     ['out of order', `${of('out of order')}`],
+    ['started while paused', `${of('started while paused')} in ${history.pauses.length} pauses`],
+    ['skipped, yet executed', `${of('skipped, yet executed')}`],
+    ['events', `${history.eventsReceived}, of ${history.events.size} runs; lost: ${of('event lost')}`],
+    ['events of runs that did not end so', `${of('wrong event')}`],
     ['ended runs that changed', `${of('ended run changed')}`],
     ['other violations', otherViolations(violations.map(({ kind }) => kind))],
     ...FAULT_KINDS.map((kind) => {
@@ -75,6 +79,10 @@ const REPORTED = [
   'two at once',
   'out of order',
   'ended run changed',
+  'started while paused',
+  'skipped, yet executed',
+  'event lost',
+  'wrong event',
 ];
 
 function otherViolations(kinds: string[]): string {

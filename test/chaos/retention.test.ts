@@ -5,6 +5,10 @@ import { openTestStore } from '../support/store.ts';
 const RUNS = 200_000;
 const KEPT = 10_000;
 const AT_ONCE = 500;
+
+/** Redis' memory for a run with a payload and an output of 200 bytes each, and a prefix of 41 characters. */
+const RUN_BYTES = 2900;
+
 const PAYLOAD = JSON.stringify({ text: 'x'.repeat(200) });
 
 const store = openTestStore();
@@ -49,4 +53,5 @@ test(`the memory of Redis stays where it is while ${RUNS} short runs end of whic
       `${Math.round((late - empty) / KEPT)} bytes for each run that is kept`,
   );
   expect(late / early).toBeLessThan(1.05);
+  expect((late - empty) / KEPT).toBeLessThan(RUN_BYTES);
 });

@@ -34,10 +34,24 @@ export const SCENARIOS: readonly Scenario[] = [
         'freezeWorker',
         'meetHostileReceivers',
         'hangUpClients',
+        'drainWorker',
+        'pauseAutomation',
       ] as const;
       return faults[chance.pick([...kinds, ...more])]();
     },
     isSlow: true,
+  },
+  {
+    name: 'automations paused',
+    pauseMs: [300, 1500],
+    fault: (faults) => faults.pauseAutomation(),
+    isSlow: true,
+  },
+  {
+    name: 'workers drained',
+    pauseMs: [300, 1500],
+    fault: (faults) => faults.drainWorker(),
+    isSlow: false,
   },
   {
     name: 'receivers hostile',

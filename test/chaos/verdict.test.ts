@@ -63,6 +63,64 @@ test('a run that was accepted, executed once and succeeded is no violation', () 
   expect(evidence().kinds()).toEqual([]);
 });
 
+describe('with a URL for events', () => {
+  const ID = 'run_01a1fd79-2020-716f-b65b-e40f10ea5e54';
+  const EVENT = 'evt_01a1fd79-2020-716f-b65b-e40f10ea5e54';
+
+  function withEvents() {
+    const found = evidence({ hasEvents: true });
+    found.history.eventReceived('run_1', 'evt_1_succeeded');
+    found.store(ID, found.send(accepted(ID)).request.id);
+    found.execute(ID, 'delivery 2');
+    return found;
+  }
+
+  test('a run that has ended and whose event arrived, once or twice, is no violation', () => {
+    const { history, kinds } = withEvents();
+    for (let count = 0; count < 2; count += 1) history.eventReceived(ID, `${EVENT}_succeeded`);
+    expect(kinds()).toEqual([]);
+  });
+
+  test('an event that did not arrive is found', () => {
+    expect(withEvents().kinds()).toEqual(['event lost']);
+  });
+
+  test('an event of another end is found, and one of a run that has not ended', () => {
+    const { history, store, request, kinds } = withEvents();
+    history.eventReceived(ID, `${EVENT}_failed`);
+    expect(kinds()).toEqual(['event lost', 'wrong event']);
+    store('run_1', request.id, { status: 'running' });
+    expect(kinds()).toEqual(['stuck', 'event lost', 'wrong event', 'wrong event']);
+  });
+});
+
+test('a run that was skipped was not executed, and only an automation that skips has one', () => {
+  const outcome = { status: 'cancelled', reason: 'automation_busy', message: 'Skipped.' } as const;
+  const skipped = { status: 'cancelled', outcome } as const;
+  for (const isSkipping of [true, false]) {
+    const { send, store, kinds, execute } = evidence({ isSkipping });
+    store('run_2', send(accepted('run_2')).request.id, skipped);
+    expect(kinds()).toEqual(isSkipping ? [] : ['wrong outcome']);
+    execute('run_2', 'delivery 2');
+    expect(kinds()).toEqual([isSkipping ? 'skipped, yet executed' : 'wrong outcome']);
+  }
+});
+
+test('a run that began while its automation was paused is found, but not what was under way', () => {
+  const { history, kinds } = evidence();
+  history.pauses.push(
+    { slug: 'work', pausedAt: 10_000, resumedAt: 20_000 },
+    { slug: 'other', pausedAt: 0, resumedAt: Number.POSITIVE_INFINITY },
+  );
+  const start = (at: number) => {
+    history.deliveries.push({ slug: 'work', runId: 'run_1', execution: 'delivery 1', sign: 'start', at });
+  };
+  for (const at of [9000, 11_000, 20_001]) start(at);
+  expect(kinds()).toEqual([]);
+  start(15_000);
+  expect(kinds()).toEqual(['started while paused']);
+});
+
 test('a 202 whose run is gone is a lost run', () => {
   const { send, kinds } = evidence();
   send(accepted('run_2'));
@@ -179,6 +237,12 @@ test('a payload that is not the one that was sent is found', () => {
   const { mark, kinds } = evidence({ executions: 2 });
   mark('run_1', 'delivery 2', 'start', '{}');
   expect(kinds()).toEqual(['wrong payload']);
+});
+
+test('a fault after which nothing has to work again is not waited for', () => {
+  const { history } = evidence();
+  history.faultEnded(history.faultStarted('automation paused', 'test', ['work']), []);
+  expect(history.unrecovered()).toEqual([]);
 });
 
 test('an answer that no fault explains is found', () => {

@@ -1,4 +1,5 @@
 import { isTerminal, type Run } from '../../src/core/run.ts';
+import { eventIdOf } from '../../src/core/run-event.ts';
 import {
   type AttemptRecord,
   type ChaosAutomation,
@@ -13,6 +14,9 @@ import {
 
 /** Two acceptances closer than this have no order that a caller could know, in milliseconds. */
 const ORDER_MS = 5;
+
+/** What was begun before a pause may reach its receiver this much later, in milliseconds. */
+const UNDER_WAY_MS = 1500;
 
 /** An attempt that a worker had ended longer ago than this when it died was safely recorded, in milliseconds. */
 const RECORDED_MS = 5000;
@@ -53,6 +57,8 @@ export function judge(evidence: Evidence): Verdict {
     ...judgePromises(history, runs),
     ...judgeRuns(evidence, executions, isUndone),
     ...judgePayloads(evidence),
+    ...judgeEvents(evidence, isUndone),
+    ...judgePauses(history),
   );
   const duplicates: Verdict['duplicates'] = { 'worker killed': 0, 'worker frozen': 0, 'lock lost': 0 };
   const lasting = new Map([...executions].filter(([runId]) => !isUndone(runId)));
@@ -202,11 +208,29 @@ function judgeOutcome(
   if (!isTerminal(status)) return [];
   if (outcome && automation?.failures?.includes(outcome.reason)) return [];
   // A run that must not be repeated ends so, and one whose workers died too often.
+  if (automation?.isSkipping && outcome?.reason === 'automation_busy') {
+    if (executions === 0) return [];
+    return [{ kind: 'skipped, yet executed', message: `${executions} executions`, runId }];
+  }
   const isGivenUp = status === 'failed' && outcome?.reason === 'worker_lost';
   const isAllowed = automation?.onWorkerLoss === 'fail' || /^\d+ workers died/.test(outcome?.message ?? '');
   if (isGivenUp && isAllowed) return [];
   const message = `what it does never fails, but it ended as ${status}: ${outcome?.message}`;
   return [{ kind: 'wrong outcome', message, runId }];
+}
+
+/** While an automation is paused, none of its runs begins. */
+function judgePauses({ deliveries, pauses }: History): Incident[] {
+  const violations: Incident[] = [];
+  for (const { runId, slug, sign, at = 0 } of deliveries) {
+    const pause = pauses.find(
+      (each) => each.slug === slug && at > each.pausedAt + UNDER_WAY_MS && at < each.resumedAt,
+    );
+    if (sign !== 'start' || !pause) continue;
+    const message = `${slug}: it began ${at - pause.pausedAt} ms after the pause`;
+    violations.push({ kind: 'started while paused', message, runId });
+  }
+  return violations;
 }
 
 /** What is delivered is what was sent. */
@@ -216,6 +240,33 @@ function judgePayloads({ history, runs }: Evidence): Incident[] {
     const operation = history.operationOfRequest.get(runs.get(runId)?.requestId ?? '');
     if (payload === undefined || !operation || operation.payload === payload) continue;
     violations.push({ kind: 'wrong payload', message: `delivered ${payload}`, runId });
+  }
+  return violations;
+}
+
+/** The runs that have ended, and whose event has not arrived. */
+export function runsWithoutEvent({ history, automations, runs }: Omit<Evidence, 'commandMarks'>): Run[] {
+  return [...runs.values()].filter(({ id, automation, status }) => {
+    if (!automations.get(automation)?.hasEvents || !isTerminal(status)) return false;
+    return !history.events.get(id)?.has(eventIdOf(id, status));
+  });
+}
+
+/** Every run that has ended has its event, with one id, and no other run has one. */
+function judgeEvents(evidence: Evidence, isUndone: (runId: string) => boolean): Incident[] {
+  const { history, runs } = evidence;
+  const violations = runsWithoutEvent(evidence).map(
+    ({ id: runId, status }): Incident => ({ kind: 'event lost', message: `it has ${status}`, runId }),
+  );
+  for (const [runId, ids] of history.events) {
+    // Its end was undone: it may have ended twice, in two ways, or be gone.
+    if (isUndone(runId)) continue;
+    const status = runs.get(runId)?.status;
+    const expected = status && isTerminal(status) ? eventIdOf(runId, status) : undefined;
+    const wrong = [...ids].filter((id) => id !== expected);
+    if (wrong.length === 0) continue;
+    const message = `${wrong.join(', ')} arrived, and it is ${status ?? 'gone'}`;
+    violations.push({ kind: 'wrong event', message, runId });
   }
   return violations;
 }

@@ -6,6 +6,7 @@ export default defineConfig({
     include: ['test/chaos/{retention,shutdown,stalled}.test.ts'],
     globalSetup: 'test/support/global-setup.ts',
     reporters: ['default', './test/support/count-reporter.ts'],
+    setupFiles: 'test/support/each-file.ts',
     pool: 'forks',
     fileParallelism: false,
     testTimeout: 900_000,

@@ -11,7 +11,8 @@ import { planOf } from '../../src/cli/plan.ts';
 import type { Store } from '../../src/store/store.ts';
 import { hasCommand } from '../support/machine.ts';
 import { type OpenApiDocument, schemaChecker } from '../support/openapi.ts';
-import { ORC, runOrc } from '../support/orc-process.ts';
+import { runOrc } from '../support/orc.ts';
+import { ORC } from '../support/orc-process.ts';
 import { command, createAutomation, openTestStore } from '../support/store.ts';
 import { openFolder } from '../worker/workbench.ts';
 
@@ -393,7 +394,7 @@ test('everything that is wrong with a file is said at once, with file, line and 
       "f.yaml:15: report.onWorkerLoss must be rerun or fail, not 'retry'",
       'f.yaml:16: both.url must be an http or https URL without a user name or password',
       'f.yaml:16: both.url cannot be combined with a command',
-      'f.yaml:17: none needs a command or a url',
+      'f.yaml:17: none needs a command, an agent or a url',
       "f.yaml:18: none.rate must be a number per s, m, h or d, such as 5/s, 60/m or 1000/d, not '60'",
       'f.yaml:24: listed.env must be a map of variables to texts',
       'f.yaml:21: forward.cwd is for commands only and cannot be combined with a URL',
@@ -409,7 +410,11 @@ test.each([
     'automations:\n',
     ['f.yaml:1: automations must be a map of slugs to automations; {} is an empty one'],
   ],
-  ['an entry without fields', 'automations:\n  a:\n', ['f.yaml:2: a must be a map with a command or a url']],
+  [
+    'an entry without fields',
+    'automations:\n  a:\n',
+    ['f.yaml:2: a must be a map with a command, an agent or a url'],
+  ],
   [
     'a slug twice',
     'automations:\n  a: {command: [x]}\n  a: {command: [y]}\n',

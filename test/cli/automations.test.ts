@@ -2,7 +2,8 @@ import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
 import { expect, test } from 'vitest';
 import { isWellFormedApiKey } from '../../src/core/api-key.ts';
-import { ORC, runOrc } from '../support/orc-process.ts';
+import { runOrc } from '../support/orc.ts';
+import { ORC } from '../support/orc-process.ts';
 import { createAutomation, openTestStore } from '../support/store.ts';
 
 const store = openTestStore();
@@ -76,6 +77,51 @@ test('create --url stores the URL and shows the signing secret, and nothing show
   }
 });
 
+test('create --on-end and --on-failure store the URLs and show the signing secret once', async () => {
+  const [end, failure] = ['https://example.com/end?token=s3cret', 'https://example.com/failure'];
+  const created = await orc('create', 'told', '--on-end', end, '--on-failure', failure, '--', 'true');
+  const [secret = ''] = created.stdout.match(/whsec_[0-9A-Za-z+/=]{44}/) ?? [];
+  const stored = await store.automations.get('told');
+  expect(stored).toMatchObject({ onEnd: end, onFailure: failure, signingSecret: secret });
+  const { stdout } = await orc('show', 'told');
+  expect(stdout).toMatch(/^on end +https:\/\/example\.com\/end\?token=\*\*\*$/m);
+  expect(stdout).toMatch(/^on failure +https:\/\/example\.com\/failure$/m);
+  const exported = await runOrc(['export'], { env });
+  expect(exported.stdout).toContain(`onEnd: ${end}\n`);
+  const refused = await orc(
+    'create',
+    'wrong-url',
+    '--on-end',
+    'ftp://example.com?token=s3cret',
+    '--',
+    'true',
+  );
+  expect([refused.code, refused.stderr]).toEqual([
+    2,
+    expect.stringContaining(
+      "--on-end must be an http or https URL without a user name or password, not 'ftp://example.com?token=***'",
+    ),
+  ]);
+});
+
+test('rotate-secret prints a new secret once, and until when the old one signs, too', async () => {
+  await orc('create', 'resigned', '--url', 'https://example.com');
+  const { stdout } = await orc('rotate-secret', 'resigned', '--grace', '1m');
+  const stored = await store.automations.get('resigned');
+  const endsAt = stored?.previousSecretEndsAt?.toISOString();
+  expect(stdout).toContain(`  ${stored?.signingSecret}\n`);
+  expect(stdout).toContain(`Until ${endsAt}, what is sent is signed with the old secret, too.`);
+  expect((await orc('show', 'resigned')).stdout).toMatch(new RegExp(`^old secret ends +${endsAt}$`, 'm'));
+  const quiet = await orc('rotate-secret', 'resigned', '--grace', '0', '--quiet');
+  expect(quiet.stdout).toBe(`${(await store.automations.get('resigned'))?.signingSecret}\n`);
+});
+
+test('rotate-secret says how an automation that sends nothing gets a secret', async () => {
+  await createAutomation(store, 'sends-nothing');
+  const { code, stderr } = await orc('rotate-secret', 'sends-nothing');
+  expect([code, stderr]).toEqual([1, expect.stringContaining('with --url, --on-end or --on-failure')]);
+});
+
 test('what may be a secret in a URL is masked wherever an automation is shown, and export has it', async () => {
   const url = 'https://example.com/hook?token=s3cret&room=s3cret#s3cret';
   const created = await orc('create', 'masked', '--url', url, '--json');
@@ -122,6 +168,7 @@ test('a slug that exists is refused', async () => {
   const { code, stdout, stderr } = await orc('create', 'taken', '--', 'false');
   expect([code, stdout]).toEqual([1, '']);
   expect(stderr).toContain('The automation taken already exists and was not changed.');
+  expect(stderr).toContain('orc automations set taken');
 });
 
 test.each([
@@ -138,7 +185,11 @@ test.each([
     ['x', '--url', 'https://u:s3cret@example.com'],
     '--url must be an http or https URL without a user name or password',
   ],
-  ['--env with a URL', ['x', '--url', 'https://example.com', '--env', 'A=1'], '--env is for commands only'],
+  [
+    '--env with a URL',
+    ['x', '--url', 'https://example.com', '--env', 'A=1'],
+    '--env is for commands and agents only',
+  ],
   [
     'a duration without a unit',
     ['x', '--timeout', '10', '--', 'true'],
@@ -233,6 +284,66 @@ test('disable and enable count from the next request on, and may be repeated', a
   });
 });
 
+test('pause and resume say how many runs wait, may be repeated, and list and show say that it is paused', async () => {
+  const key = await createAutomation(store, 'halted');
+  for (const _ of ['once', 'twice']) {
+    expect(await orc('pause', 'halted')).toEqual({
+      code: 0,
+      stdout:
+        'The automation halted is paused: its runs are accepted and wait. To start them: orc automations resume halted\n',
+      stderr: '',
+    });
+  }
+  await runOrc(['trigger', 'halted'], { env });
+  expect(await statusWith('halted', key)).toBe('authenticated');
+  expect((await orc('list')).stdout).toMatch(/^halted +paused/m);
+  expect((await orc('show', 'halted')).stdout).toMatch(/^state +paused\npaused since +20/m);
+  expect(JSON.parse((await orc('show', 'halted', '--json')).stdout)).toHaveProperty('pausedAt');
+  expect(JSON.parse((await orc('pause', 'halted', '--json')).stdout)).toEqual({
+    slug: 'halted',
+    paused: true,
+    waiting: 1,
+  });
+  expect((await orc('resume', 'halted')).stdout).toBe('The automation halted is resumed: 1 run waited.\n');
+  expect((await orc('list')).stdout).toMatch(/^halted +enabled/m);
+  expect((await orc('resume', 'halted')).code).toBe(0);
+});
+
+test('set prints what changed, before and after, without what may be a secret', async () => {
+  await createAutomation(store, 'changed', {
+    action: { type: 'command', argv: ['run'], env: { OLD: 's3cret' }, passEnv: [] },
+    rate: { limit: 60, windowMs: 60_000 },
+  });
+  const { code, stdout, stderr } = await orc(
+    ...['set', 'changed', '--timeout', '5m', '--unset', 'rate', '--env', 'NEW=s3cret', '--unset', 'env.OLD'],
+    ...['--', 'run', '--fast'],
+  );
+  expect([code, stderr]).toEqual([0, '']);
+  expect(stdout.split('\n')).toEqual([
+    'The automation changed is changed:',
+    '  command: ["run"] → ["run","--fast"]',
+    '  rate: 60/m → default',
+    '  timeout: default → 5m',
+    '  env.OLD: another value',
+    '  env.NEW: another value',
+    '',
+  ]);
+  const json = JSON.parse((await orc('set', 'changed', '--disabled', '--json')).stdout);
+  expect(json).toEqual({ slug: 'changed', fields: [{ field: 'enabled', to: false }] });
+  expect((await orc('set', 'changed', '--timeout', '300s')).stdout).toBe(
+    'The automation changed is like that already.\n',
+  );
+  expect((await orc('set', 'changed')).code).toBe(2);
+});
+
+test('set --url shows the signing secret that it issues, once', async () => {
+  await createAutomation(store, 'to-url');
+  const { stdout } = await orc('set', 'to-url', '--url', 'https://example.com/?token=s3cret');
+  expect(stdout).toContain((await store.automations.get('to-url'))?.signingSecret);
+  expect(stdout).not.toContain('s3cret');
+  expect((await orc('set', 'to-url', '--url', 'https://example.com/')).stdout).not.toContain('whsec_');
+});
+
 test('delete ends the key, and frees the slug for another automation', async () => {
   const key = await createAutomation(store, 'gone');
   expect((await orc('delete', 'gone')).stdout).toBe('The automation gone is deleted.\n');
@@ -287,12 +398,13 @@ test.each(['soon', '366d'])('rotate-key --grace=%s is a usage error that rotates
   expect((await store.automations.get(slug))?.previousKeyEndsAt).toBeUndefined();
 });
 
-test.each(['show', 'enable', 'disable', 'delete', 'rotate-key'])(
+test.each(['show', 'set', 'enable', 'disable', 'pause', 'resume', 'delete', 'rotate-key', 'rotate-secret'])(
   '%s of an unknown slug suggests the one that was probably meant',
   async (verb) => {
     const slug = `known-${verb}`;
     await createAutomation(store, slug);
-    const { code, stdout, stderr } = await orc(verb, `knwon-${verb}`);
+    const changes = verb === 'set' ? ['--attempts', '2'] : [];
+    const { code, stdout, stderr } = await orc(verb, `knwon-${verb}`, ...changes);
     expect([code, stdout]).toEqual([1, '']);
     expect(stderr).toContain(`There is no automation "knwon-${verb}". Did you mean ${slug}?`);
   },
@@ -313,4 +425,38 @@ test('what is not a slug is unknown, and no control character of it reaches the 
     expect(stderr).toContain('There is no automation');
     expect(stderr).not.toContain('\u001b');
   }
+});
+
+test('create resolves a relative --cwd from where it is typed', async () => {
+  const create = (slug: string, cwd: string) =>
+    runOrc(['automations', 'create', slug, '--cwd', cwd, '--', './deploy.sh'], { env, cwd: '/srv/app' });
+  for (const [slug, cwd, expected] of [
+    ['in-place', '.', '/srv/app'],
+    ['beside', '../other', '/srv/other'],
+    ['below', 'scripts/', '/srv/app/scripts'],
+  ] as const) {
+    expect((await create(slug, cwd)).stderr).toBe('');
+    expect(await store.automations.get(slug)).toMatchObject({ action: { cwd: expected } });
+  }
+  expect(await create('nowhere', '')).toMatchObject({
+    code: 2,
+    stderr: expect.stringContaining('--cwd must be the absolute path of a directory'),
+  });
+});
+
+test.each([
+  ['./deploy.sh', true],
+  ['../deploy.sh', true],
+  ['scripts/deploy.sh', true],
+  ['deploy.sh', false],
+  ['/srv/deploy.sh', false],
+])('create of %s without --cwd warns that it will not be found: %s', async (program, isWarned) => {
+  const slug = `warned-${program.replaceAll(/\W/g, '')}-${program.length}`;
+  const { code, stderr } = await orc('create', slug, '--', program);
+  expect(code).toBe(0);
+  expect(stderr).toBe(
+    isWarned
+      ? `orc: Warning: ${program} will not be found: without --cwd, the command runs in an empty working directory. Use an absolute path, or: orc automations set ${slug} --cwd DIR\n`
+      : '',
+  );
 });

@@ -4,7 +4,8 @@ import { delimiter } from 'node:path';
 import { promisify } from 'node:util';
 import { beforeAll, describe, expect, test } from 'vitest';
 import { hasCommand } from '../support/machine.ts';
-import { ORC, runOrc } from '../support/orc-process.ts';
+import { runOrc } from '../support/orc.ts';
+import { ORC } from '../support/orc-process.ts';
 import { createAutomation, openTestStore } from '../support/store.ts';
 import { openFolder } from '../worker/workbench.ts';
 
@@ -78,22 +79,26 @@ describe.each(SHELLS.filter(([name]) => hasCommand(name)))('%s', (name, complete
     expect(await complete('')).toEqual([
       'api',
       'apply',
+      'audit',
       'automations',
       'completion',
+      'console',
       'doctor',
       'export',
       'local',
+      'operators',
       'runs',
       'status',
+      'trigger',
       'worker',
     ]);
     expect(await complete('do')).toEqual(['doctor']);
-    expect(await complete('automations', 'r')).toEqual(['rotate-key']);
+    expect(await complete('automations', 'r')).toEqual(['resume', 'rotate-key', 'rotate-secret']);
     expect(await complete('completion', 'z')).toEqual(['zsh']);
   });
 
   test('completes options and the values that are known', async () => {
-    expect(await complete('automations', 'create', 'x', '--on')).toEqual(['--on-worker-loss']);
+    expect(await complete('automations', 'create', 'x', '--on-w')).toEqual(['--on-worker-loss']);
     expect(await complete('automations', 'create', 'x', '--on-worker-loss', 'r')).toEqual(['rerun']);
     expect(await complete('runs', 'list', '--status', 'r')).toEqual(['retrying', 'running']);
   });
@@ -105,6 +110,7 @@ describe.each(SHELLS.filter(([name]) => hasCommand(name)))('%s', (name, complete
       'nightly-report',
     ]);
     expect(await complete('runs', 'list', '--automation', 'd')).toEqual(['deploy']);
+    expect(await complete('runs', 'show', '--last', 'd')).toEqual(['deploy']);
     expect(await complete('automations', 'show', 'deploy', '')).toEqual([]);
     expect(await complete('automations', 'create', 'ni')).toEqual([]);
   });

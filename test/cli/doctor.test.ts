@@ -1,18 +1,13 @@
 import { mkdirSync, rmdirSync, writeFileSync } from 'node:fs';
 import { type AddressInfo, connect as connectSocket, createServer, type Socket } from 'node:net';
 import { join } from 'node:path';
-import { PassThrough } from 'node:stream';
-import { text } from 'node:stream/consumers';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Queue } from 'bullmq';
 import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
-import type { Finding } from '../../src/cli/checks/finding.ts';
-import { doctorCommand } from '../../src/cli/doctor.ts';
-import { type CommandError, createOutput } from '../../src/cli/output.ts';
-import { readConfig } from '../../src/config.ts';
-import { stateDirOf } from '../../src/local/data-folder.ts';
+import type { Finding } from '../../src/ops/findings/finding.ts';
 import type { Store } from '../../src/store/store.ts';
-import { type OrcProcess, runOrc, startWorkerProcess } from '../support/orc-process.ts';
+import { runOrc } from '../support/orc.ts';
+import { type OrcProcess, runOrcProcess, startWorkerProcess } from '../support/orc-process.ts';
 import { openPrivateRedis } from '../support/private-redis.ts';
 import { acceptRun, createTriggered, untilStatus } from '../support/runs.ts';
 import { connectStore, newPrefix } from '../support/store.ts';
@@ -40,27 +35,18 @@ afterAll(async () => {
 
 const onlyFindings = (found: Finding[]) => found.filter(({ state }) => state !== 'ok');
 
-/** What the doctor finds that is not in order, the exit code first. In this process, as there are many cases. */
+/** What the doctor finds that is not in order, the exit code first. */
 async function findings(changes: NodeJS.ProcessEnv = {}, directory = cwd) {
-  const printed = new PassThrough();
-  const stream = Object.assign(printed, { isTTY: false }) as PassThrough & NodeJS.WriteStream;
-  const doctor = doctorCommand({
-    config: () => readConfig({ ...env, ...changes }),
-    output: createOutput(stream, stream, true),
-    directory,
-    stateDir: () => stateDirOf(process.env),
+  const { code, stdout } = await runOrc(['doctor', '--json'], {
+    env: { ...env, ...changes },
+    cwd: directory,
   });
-  const code = await doctor.parseAsync(['--json'], { from: 'user' }).then(
-    () => 0,
-    (error) => (error as CommandError).exitCode,
-  );
-  printed.end();
-  return [code, ...onlyFindings(JSON.parse(await text(printed)))];
+  return [code, ...onlyFindings(JSON.parse(stdout))];
 }
 
 /** The same of a process of its own. */
 async function findingsOfProcess(changes: NodeJS.ProcessEnv) {
-  const { code, stdout } = await runOrc(['doctor', '--json'], { env: { ...env, ...changes }, cwd });
+  const { code, stdout } = await runOrcProcess(['doctor', '--json'], { env: { ...env, ...changes }, cwd });
   return [code, ...onlyFindings(JSON.parse(stdout))];
 }
 
@@ -167,6 +153,30 @@ test('a Redis whose memory is nearly used up is found', async () => {
     0,
     found('warning', 'memory', /8\d|9\d % of maxmemory/, /^redis-cli config set maxmemory \d+mb$/),
   ]);
+});
+
+test('that logs, results and artifacts fill their budget is found, with the automations that take most', async () => {
+  const used = { chatty: 900_000, quiet: 100_000, ':total': 1_000_000 };
+  await store.redis.hset(store.keys.keptBytes, used);
+  onTestFinished(async () => {
+    await store.redis.del(store.keys.keptBytes);
+  });
+  expect(await findings({ KEEP_BYTES: '1048576' })).toEqual([
+    0,
+    found(
+      'warning',
+      'kept',
+      /976\.6 KiB of at most 1\.0 MiB; most by chatty 878\.9 KiB, quiet 97\.7 KiB/,
+      /raise KEEP_BYTES.*chatty/,
+    ),
+  ]);
+  expect(await findings({ KEEP_BYTES: '2000000' })).toEqual([0]);
+});
+
+test('without KEEP_BYTES, the budget is a quarter of maxmemory', async () => {
+  await configure('maxmemory', `${400 * 1_048_576}`);
+  const { stdout } = await runOrc(['status', '--json'], { env, cwd });
+  expect(JSON.parse(stdout).kept).toMatchObject({ limitBytes: 100 * 1_048_576 });
 });
 
 test('a Redis that is full is found, and that it refuses writes', async () => {

@@ -1,14 +1,46 @@
 import { expect, test } from 'vitest';
-import { runOrc } from '../support/orc-process.ts';
+import { runOrc } from '../support/orc.ts';
 import { readProjectFile } from '../support/repository.ts';
 
 /** Every command, and what its help must mention: its arguments, its options and its subcommands. */
 const HELP: Record<string, string[]> = {
-  '': ['local', 'api', 'worker', 'automations', 'apply', 'export', 'runs', 'status', 'doctor', 'completion'],
+  '': [
+    'local',
+    'api',
+    'worker',
+    'automations',
+    'apply',
+    'export',
+    'runs',
+    'console',
+    'operators',
+    'audit',
+    'status',
+    'doctor',
+    'completion',
+  ],
   local: ['Usage: orc local'],
   api: ['Usage: orc api'],
   worker: ['Usage: orc worker'],
-  automations: ['create', 'list', 'show', 'enable', 'disable', 'delete', 'rotate-key'],
+  console: ['Usage: orc console', 'CONSOLE_URL'],
+  operators: ['add', 'link', 'list', 'sessions', 'remove'],
+  'operators add': ['<name>', '--role', '15 minutes', '--json'],
+  'operators link': ['<name>', '--json'],
+  'operators list': ['--json'],
+  'operators sessions': ['<name>', '--end', '--json'],
+  'operators remove': ['<name>', '--json'],
+  audit: ['--since', '--limit', '--json'],
+  automations: [
+    'create',
+    'set',
+    'list',
+    'show',
+    'enable',
+    'disable',
+    'delete',
+    'rotate-key',
+    'rotate-secret',
+  ],
   'automations create': [
     ...[
       '<slug>',
@@ -20,21 +52,51 @@ const HELP: Record<string, string[]> = {
       '--attempts',
       '--concurrency',
     ],
-    ...['--rate', '--cwd', '--env', '--pass-env', '--on-worker-loss', '--quiet', '--json', 'Examples:'],
+    ...['--rate', '--cwd', '--env', '--pass-env', '--on-worker-loss', '--on-end', '--on-failure'],
+    ...['--quiet', '--json', 'Examples:'],
   ],
+  'automations set': ['<slug>', '[command...]', '--unset', '--url', '--timeout', '--rate', '--env', '--json'],
   'automations list': ['--json'],
   'automations show': ['<slug>', '--json'],
   'automations enable': ['<slug>', '--json'],
   'automations disable': ['<slug>', '--json'],
+  'automations pause': ['<slug>', '--json'],
+  'automations resume': ['<slug>', '--json'],
   'automations delete': ['<slug>', '--json'],
   'automations rotate-key': ['<slug>', '--grace', '24h', '--quiet', '--json'],
+  'automations rotate-secret': ['<slug>', '--grace', '24h', '--quiet', '--json'],
+  trigger: [
+    '<slug>',
+    '--data',
+    '--wait',
+    '--follow',
+    '--timeout',
+    '--idempotency-key',
+    '--json',
+    '5 not ended',
+  ],
   runs: ['list', 'show', 'logs'],
-  'runs list': ['--automation', '--status', 'queued, running', '--limit', '--json'],
-  'runs show': ['<runId>', '--json'],
-  'runs logs': ['<runId>', '--follow', '--json'],
-  'runs watch': ['<runId>', '--timeout', '--json', '5 not ended'],
-  'runs cancel': ['<runId>', '--json'],
-  'runs retry': ['<runId>', '--wait', '--timeout', '--json', '5 not ended'],
+  'runs list': [
+    ...['--automation', '--status', 'queued, running', '--failed', '--since', '--until', '--limit', '--json'],
+    'local time',
+  ],
+  'runs show': ['[runId]', '--last', '--json'],
+  'runs logs': ['[runId]', '--last', '--follow', '--json'],
+  'runs watch': ['[runId]', '--last', '--timeout', '--json', '5 not ended'],
+  'runs cancel': ['--automation', '--yes', '[runId]', '--last', '--json'],
+  'runs retry': [
+    '--failed',
+    '--since',
+    '--yes',
+    '[runId]',
+    '--last',
+    '--wait',
+    '--timeout',
+    '--json',
+    '5 not ended',
+  ],
+  'runs artifacts': ['[runId]', '--last', '--download', '--json'],
+  'runs payload': ['[runId]', '--last', '--json'],
   status: ['--json'],
   doctor: ['--json', 'problem'],
   apply: ['--file', '--dry-run', '--prune', '--keys-dir', '--yes', '--json', 'automations.schema.json'],
@@ -49,13 +111,13 @@ test.each(Object.entries(HELP))('orc %s --help works in any environment', async 
   const words = stdout.replace(/\s+/g, ' ');
   for (const text of [`Usage: ${['orc', ...args].join(' ')}`, ...mentioned]) expect(words).toContain(text);
   expect(stdout).not.toContain('\u001b');
-  if (command === 'automations' || command === 'runs') return;
+  if (['automations', 'operators', 'runs'].includes(command)) return;
   expect(stdout).toMatch(/^Exit codes: .*\b0 [\s\S]*\b1 [\s\S]*\b2 /m);
   const examples = stdout.match(/^ {2}\$ .*\borc .*$/gm) ?? [];
   expect(examples.length).toBeGreaterThan(0);
   // What an example shows is what this command has.
   for (const option of examples.join(' ').match(/ --[a-z-]+(?= |$)/g) ?? []) {
-    if (command !== 'automations create' || option !== ' --format') expect(stdout).toContain(`${option} `);
+    if (!command.startsWith('automations ') || option !== ' --format') expect(stdout).toContain(`${option} `);
   }
 });
 

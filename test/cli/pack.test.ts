@@ -1,6 +1,7 @@
 import { execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdirSync, readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
@@ -23,7 +24,7 @@ const env = Object.fromEntries(
   ),
 );
 
-test('the packed package, installed in an empty folder, runs with npx orc local', {
+test('the packed package, installed for all folders, runs with orc local in an empty one', {
   timeout: 300_000,
 }, async () => {
   const app = folder('app');
@@ -31,14 +32,26 @@ test('the packed package, installed in an empty folder, runs with npx orc local'
   await run('npm', ['pack', '--silent', '--pack-destination', folder('.')], { cwd: repository, env });
   const [tarball = ''] = readdirSync(folder('.')).filter((name) => name.endsWith('.tgz'));
   // As a user does it, install scripts included: what `npm ci` has fetched already is taken from npm's cache.
-  const options = ['--prefix', app, '--prefer-offline', '--no-audit', '--no-fund', '--ignore-scripts=false'];
-  await run('npm', ['install', ...options, folder(tarball)], { cwd: app, env });
-  expect(readdirSync(app).sort()).toEqual(['node_modules', 'package-lock.json', 'package.json']);
+  expect(tarball).toMatch(/^orc-/);
+  const prefix = folder('global');
+  const options = [
+    '--prefix',
+    prefix,
+    '--prefer-offline',
+    '--no-audit',
+    '--no-fund',
+    '--ignore-scripts=false',
+  ];
+  await run('npm', ['install', '--global', ...options, folder(tarball)], { cwd: app, env });
 
-  const orc = async (...args: string[]) => (await run('npx', ['orc', ...args], { cwd: app, env })).stdout;
+  const executable = join(prefix, 'bin/orc');
+  const orc = async (...args: string[]) => (await run(executable, args, { cwd: app, env })).stdout;
   expect(await orc('--help')).toContain('Usage: orc');
   const port = await freePort();
-  const local = spawn('npx', ['orc', 'local'], { cwd: app, env: { ...env, PORT: `${port}` } });
+  const local = spawn(executable, ['local'], {
+    cwd: app,
+    env: { ...env, PORT: `${port}`, CONSOLE_PORT: '0' },
+  });
   const ended = once(local, 'close');
   const { XDG_STATE_HOME, HOME } = process.env;
   const state = async () => (await findLocal(app, stateDirOf({ XDG_STATE_HOME, HOME }))).running;
@@ -47,8 +60,10 @@ test('the packed package, installed in an empty folder, runs with npx orc local'
     await ended;
   });
   let apiKey = '';
+  let elsewhere = '';
   for await (const line of createInterface({ input: local.stdout })) {
     apiKey ||= /orc_[0-9A-Za-z]{49}/.exec(line)?.[0] ?? '';
+    elsewhere ||= /first: +(export .*)/.exec(line)?.[1] ?? '';
     if (line.startsWith('Ctrl-C')) break;
   }
   local.stdout.resume();
@@ -60,6 +75,11 @@ test('the packed package, installed in an empty folder, runs with npx orc local'
     const answer = await fetch(`${apiUrl}${path}`, { headers: { accept: 'text/html' } });
     expect([path, answer.status, (await answer.text()).length > 500]).toEqual([path, 200, true]);
   }
+  const fromElsewhere = await run('sh', ['-c', `${elsewhere}\n"$0" automations list`, executable], {
+    cwd: '/',
+    env,
+  });
+  expect(fromElsewhere.stdout).toContain('hello');
   expect(await orc('export')).toContain('\n  hello:\n');
   const [, schema = ''] = /^ {2}(\/.*schema\.json)$/m.exec(await orc('apply', '--help')) ?? [];
   expect(JSON.parse(readFileSync(schema, 'utf8'))).toHaveProperty('properties.automations');

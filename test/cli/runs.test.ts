@@ -5,10 +5,10 @@ import { promisify } from 'node:util';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import type { AutomationDefinition } from '../../src/core/automation.ts';
 import { freePort } from '../../src/local/free-port.ts';
+import { runOrc } from '../support/orc.ts';
 import {
   ORC,
   type OrcProcess,
-  runOrc,
   startApiProcess,
   startOrc,
   startWorkerProcess,
@@ -84,7 +84,7 @@ test('list says that there are no such runs, or that there is no such automation
 
 test.each([
   [['--status', 'done'], "'done' is not a status. Use one of: queued, running, retrying, succeeded"],
-  [['--limit', '0'], "--limit must be a whole number from 1 to 9999, not '0'"],
+  [['--limit', '0'], "--limit must be a whole number from 1 to 999999999, not '0'"],
   [['--limit', 'all'], "not 'all'"],
 ])('list %j is a usage error that says what to do', async (args, sentence) => {
   const { code, stdout, stderr } = await orcIdle('list', ...args);
@@ -107,7 +107,7 @@ test('show says how a run ended', async () => {
     run: runId,
     automation: 'ends',
     status: 'failed',
-    result: 'The command exited with code 3.',
+    outcome: 'The command exited with code 3.',
     reason: 'exit_code',
     'exit code': '3',
     accepted: run?.acceptedAt.toISOString(),
@@ -265,7 +265,7 @@ test('show lists the attempts of a run that needed several', async () => {
     .slice(-3)
     .map((line) => line.split(/ {2,}/));
   expect(rows.map(([attempt, , , , result]) => [attempt, result])).toEqual([
-    ['ATTEMPT', 'RESULT'],
+    ['ATTEMPT', 'OUTCOME'],
     ['1', 'The command exited with code 1.'],
     ['2', 'The command exited with code 0.'],
   ]);
@@ -284,13 +284,16 @@ test.each([
   });
   const watched = await orc('watch', runId);
   expect(watched.code).toBe(code);
-  expect(code === 0 ? watched.stdout : watched.stderr).toContain(`${runId} ${ending}\n`);
+  expect(code === 0 ? watched.stdout : watched.stderr).toContain(`${runId} ${ending}`);
 });
 
 test('watch gives up when its time is over, and says how the run stands', async () => {
   const [runId = ''] = await acceptRuns(idle, 'unwatched');
   const { code, stderr } = await orcIdle('watch', runId, '--timeout', '300ms');
-  expect([code, stderr]).toEqual([5, `queued\norc: ${runId} has not ended after 300ms: it is queued.\n`]);
+  expect([code, stderr]).toEqual([
+    5,
+    `queued\norc: ${runId} has not ended after 300ms: it is queued. See: orc runs show ${runId}\n`,
+  ]);
 });
 
 test('cancel ends a run that waits, so that it never starts', async () => {
@@ -303,7 +306,7 @@ test('cancel ends a run that waits, so that it never starts', async () => {
   const watched = await orcIdle('watch', runId);
   expect([watched.code, watched.stderr]).toEqual([
     4,
-    `orc: ${runId} cancelled: An operator cancelled the run.\n`,
+    `orc: ${runId} cancelled: An operator cancelled the run. See: orc runs logs ${runId}\n`,
   ]);
 });
 
@@ -366,4 +369,42 @@ test("neither the worker's log nor what is shown of a run has the secrets of its
   await worker.record(({ msg, runId: id }) => msg === 'run ended' && id === runId);
   const all = [...worker.lines, ...shown.flatMap(({ stdout, stderr }) => [stdout, stderr])].join('\n');
   expect(all).not.toContain('s3cret-token');
+});
+
+const sh = (source: string) => command('sh', '-c', source);
+
+test('result prints the result of a run as it was given, and show tells it', async () => {
+  const action = sh(`printf '{ "n": 12345678901234567890 }' > "$ORC_RESULT_FILE"`);
+  const runId = await executed('tells', { action });
+  const [plain, json, shown, shownJson] = await Promise.all([
+    orc('result', runId),
+    orc('result', runId, '--json'),
+    orc('show', runId),
+    orc('show', runId, '--json'),
+  ]);
+  expect(plain).toEqual({ code: 0, stdout: '{ "n": 12345678901234567890 }\n', stderr: '' });
+  expect(json).toEqual(plain);
+  expect(shown.stdout).toMatch(/^result +\{"n":\d+\}$/m);
+  expect(JSON.parse(shownJson.stdout).result).toEqual({ n: Number('12345678901234567890') });
+});
+
+test('result of a run without one says why', async () => {
+  const [waiting = ''] = await acceptRuns(idle, 'has-not-ended');
+  expect((await orcIdle('result', waiting)).stderr).toContain(
+    'is queued. It may have a result once it has ended',
+  );
+  const none = await orc('result', await executed('tells-nothing', {}));
+  expect([none.code, none.stderr]).toEqual([1, expect.stringContaining('to $ORC_RESULT_FILE.\n')]);
+  const runId = await executed('tells-nonsense', { action: sh('echo done > "$ORC_RESULT_FILE"') });
+  const problem = 'The file $ORC_RESULT_FILE is not JSON in UTF-8, so it is not kept as the result.';
+  expect((await orc('result', runId)).stderr).toContain(problem);
+  expect((await orc('show', runId)).stdout).toContain(problem);
+});
+
+test('list, show and watch say what the command said last', async () => {
+  const runId = await executed('says-why', { action: sh('echo "no such table: users" >&2; exit 3') });
+  const ending = 'The command exited with code 3: no such table: users';
+  expect((await orc('list', '--automation', 'says-why')).stdout).toContain(ending);
+  expect((await orc('watch', runId)).stderr).toContain(`failed: ${ending}`);
+  expect((await orc('show', runId)).stdout).toMatch(/^detail +no such table: users$/m);
 });

@@ -1,7 +1,10 @@
 import { writeFileSync } from 'node:fs';
 import { expect, test } from 'vitest';
-import { runOrc, startWorkerProcess } from '../support/orc-process.ts';
-import { openTestStore } from '../support/store.ts';
+import type { AttemptResult } from '../../src/core/run.ts';
+import { runOrc } from '../support/orc.ts';
+import { startWorkerProcess } from '../support/orc-process.ts';
+import { acceptRun, createTriggered, FAILED, startConsumer, untilStatus } from '../support/runs.ts';
+import { command, createAutomation, openTestStore } from '../support/store.ts';
 import { acceptRuns, eventually, openFolder, waitFor } from '../worker/workbench.ts';
 
 const folder = openFolder();
@@ -14,7 +17,8 @@ test('status says on one screen what waits, what executes and when each automati
   expect(before.code).toBe(0);
   expect(before.stdout).toMatch(/^workers {3}none is alive; start one: orc worker$/m);
   expect(before.stdout).toMatch(new RegExp(`^queued {4}1, the oldest for .*: ${queued} of report$`, 'm'));
-  expect(before.stdout).toMatch(/^report +1 +never$/m);
+  expect(before.stdout).toMatch(/^busiest +in the last hour: report \(accepted 1\)$/m);
+  expect(before.stdout).toMatch(/^report +enabled +0 +1 +queued (now|\d+ s ago) +never$/m);
   const listed = await runOrc(['runs', 'list'], { env: store.env });
   expect(listed.stderr).toMatch(/^NO WORKER IS ALIVE · 1 queued, the oldest for .* · 0 running\n$/);
 
@@ -23,6 +27,7 @@ test('status says on one screen what waits, what executes and when each automati
   const during = await status();
   expect(during.stdout).toMatch(/^workers {3}1 alive$/m);
   expect(during.stdout).toMatch(new RegExp(`^${queued} +report +\\S.* +1 +\\S+$`, 'm'));
+  expect(during.stdout).toMatch(/^kept {6}0 bytes of at most 1\.0 GiB$/m);
   writeFileSync(folder('go'), '');
   await eventually(async () => (await store.index.lastSuccesses()).has('report')).toBe(true);
   const after = JSON.parse((await status('--json')).stdout);
@@ -31,9 +36,36 @@ test('status says on one screen what waits, what executes and when each automati
     queued: 0,
     retrying: 0,
     running: [],
-    automations: [{ slug: 'report', open: 0, lastSuccess: expect.any(String) }],
+    kept: { bytes: expect.any(Number), limitBytes: 1_073_741_824, automations: [{ slug: 'report' }] },
+    automations: [
+      {
+        ...{
+          slug: 'report',
+          state: 'enabled',
+          open: 0,
+          failedLately: 0,
+          acceptedLately: 1,
+          rejectedLately: 0,
+        },
+        lastRun: { runId: queued, id: queued, status: 'succeeded' },
+        lastSuccess: expect.any(String),
+      },
+    ],
   });
   await worker.stop();
+});
+
+test('status, runs list and doctor say which automations are paused, and how many runs wait for that', async () => {
+  const store = openTestStore();
+  await acceptRuns(store, 'halted', {}, []);
+  await store.automations.setPaused('halted', true);
+  await runOrc(['trigger', 'halted'], { env: store.env });
+  const { stdout } = await runOrc(['status'], { env: store.env });
+  expect(stdout).toMatch(/^queued +1$/m);
+  expect(stdout).toMatch(/^paused +halted: 1 of the queued runs; orc automations resume <slug>$/m);
+  expect((await runOrc(['runs', 'list'], { env: store.env })).stderr).toContain('1 queued (1 paused)');
+  const doctor = await runOrc(['doctor'], { env: store.env });
+  expect(doctor.stdout).toMatch(/paused +halted: 1 accepted runs wait\n.*orc automations resume halted/);
 });
 
 test('where the same runs hold all slots of all workers for long, status, doctor and metrics say so', async () => {
@@ -76,5 +108,79 @@ test('where the same runs hold all slots of all workers for long, status, doctor
 test('status of an installation without anything is short', async () => {
   const store = openTestStore();
   const { code, stdout } = await runOrc(['status'], { env: store.env });
-  expect([code, stdout.split('\n').length]).toEqual([0, 5]);
+  expect([code, stdout.split('\n').length]).toEqual([0, 6]);
+});
+
+test('status shows first what fails, then what waits for its own limit, and who asks for most', async () => {
+  const store = openTestStore();
+  const failing = await createTriggered(store, 'failing');
+  const runId = await acceptRun(store, failing);
+  const consumer = startConsumer(store, async () => FAILED);
+  await untilStatus(store, runId, 'failed');
+  await expect.poll(() => store.index.countFailed(['failing'], new Date(0))).toEqual([1]);
+  await consumer.close(1000);
+  const [first, second] = await acceptRuns(store, 'limited', { concurrency: 1 }, ['{}', '{}', '{}']);
+  await createTriggered(store, 'quiet');
+  await createAutomation(store, 'off', { enabled: false });
+  await store.rejections.add(
+    new Map([['quiet', new Map([['rate_limited', { count: 7, lastAt: Date.now() }]])]]),
+  );
+  const { stdout } = await runOrc(['status'], { env: store.env });
+  const lines = stdout.trimEnd().split('\n');
+  expect(lines.slice(-5).map((line) => line.split(/ {2,}/))).toEqual([
+    ['AUTOMATION', 'STATE', 'FAILED/H', 'OPEN', 'LAST RUN', 'LAST SUCCESS'],
+    ['failing', 'enabled', '1', '0', expect.stringMatching(/^failed (now|\d+ s ago)$/), 'never'],
+    ['limited', 'held', '0', '3', expect.stringMatching(/^queued (now|\d+ s ago)$/), 'never'],
+    ['quiet', 'enabled', '0', '0', 'none', 'never'],
+    ['off', 'disabled', '0', '0', 'none', 'never'],
+  ]);
+  expect(stdout).toMatch(
+    /^busiest +in the last hour: quiet \(accepted 0 and rejected 7\), limited \(accepted 3\), failing \(accepted 1\)$/m,
+  );
+  // The first one has the place, and waits for a worker only.
+  expect(stdout).toMatch(new RegExp(`^queued .*: ${first} of limited$`, 'm'));
+  await store.redis.lrem(`${store.keys.queuePrefix}:runs:wait`, 0, first ?? '');
+  const held = `${second} of limited, held by --concurrency 1 behind ${first}`;
+  expect((await runOrc(['status'], { env: store.env })).stdout).toContain(held);
+  const findings = JSON.parse((await runOrc(['doctor', '--json'], { env: store.env })).stdout);
+  expect(findings).toContainEqual({
+    check: 'kept runs',
+    state: 'ok',
+    message:
+      '1 ended runs are kept, 3 have not ended; most by limited (0 kept, 3 not ended), failing (1 kept, 0 not ended)',
+  });
+});
+
+test('no table is wider than a terminal of 100 columns', async () => {
+  const store = openTestStore();
+  const slug = 'a'.repeat(64);
+  const env = { ...store.env, NO_COLOR: '1' };
+  const [runId = ''] = await acceptRuns(store, slug, {
+    name: 'n'.repeat(200),
+    attempts: 2,
+    action: command('x'.repeat(300)),
+  });
+  const message = 'm'.repeat(300);
+  const failed: AttemptResult = {
+    outcome: { status: 'failed', reason: 'exit_code', message },
+    mayRetry: true,
+  };
+  const consumer = startConsumer(store, async () => failed, { workerId: 'w'.repeat(60) });
+  await untilStatus(store, runId, 'failed');
+  await consumer.close(1000);
+  for (const args of [
+    ['status'],
+    ['runs', 'list'],
+    ['runs', 'list', '--failed'],
+    ['automations', 'list'],
+    ['runs', 'show', runId],
+  ]) {
+    const { stdout } = await runOrc(args, { env, isTTY: true, columns: 100 });
+    const table = stdout.split('\n').filter((line) => line.includes('  ') && /^(a|[A-Z]|0|1|2)/.test(line));
+    expect([args, table.length > 1, Math.max(...table.map((line) => line.length)) <= 100]).toEqual([
+      args,
+      true,
+      true,
+    ]);
+  }
 });

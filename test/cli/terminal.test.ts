@@ -7,7 +7,8 @@ import { afterAll, beforeAll, expect, onTestFinished, test, vi } from 'vitest';
 import { formatRecord } from '../../src/cli/local-console.ts';
 import { createOutput, type Output } from '../../src/cli/output.ts';
 import { hasCommand } from '../support/machine.ts';
-import { ORC, type OrcProcess, runOrc, startWorkerProcess } from '../support/orc-process.ts';
+import { runOrc } from '../support/orc.ts';
+import { ORC, type OrcProcess, startWorkerProcess } from '../support/orc-process.ts';
 import { command, createAutomation, openTestStore } from '../support/store.ts';
 import { acceptRuns, eventually } from '../worker/workbench.ts';
 
@@ -96,6 +97,7 @@ test('the line of an ended run in orc local shows what the run, its automation a
   const lines = [
     formatRecord({ ...record, msg: 'run ended', status: 'succeeded' }, ALL, output),
     formatRecord({ ...record, msg: 'run ended', status: 'failed', message: ALL }, undefined, output),
+    formatRecord({ ...record, msg: 'run ended', status: 'failed', detail: ALL }, undefined, output),
     formatRecord({ ...record, msg: 'run retries', message: ALL }, undefined, output),
     formatRecord({ ...record, msg: 'request', path: ALL, error: 'not_found' }, undefined, output),
     formatRecord({ ...record, level: 'warn', msg: 'x', err: { message: ALL } }, undefined, output),
@@ -104,6 +106,22 @@ test('the line of an ended run in orc local shows what the run, its automation a
   const shown = withoutColours(await printed());
   expect(shown.split(ALL_SHOWN)).toHaveLength(lines.length + 1);
   expect(shown.replaceAll('\n', '')).not.toMatch(ACTED_UPON);
+});
+
+test('orc local shows the time of this machine, and why a run was interrupted', () => {
+  const { output } = open(false);
+  const time = new Date(2026, 0, 2, 9, 38, 56).toISOString();
+  const record = {
+    level: 'warn',
+    time,
+    automation: 'deploy',
+    runId: 'run_1',
+    attempt: 2,
+    reason: 'shutting down',
+  };
+  expect(formatRecord({ ...record, msg: 'run interrupted' }, undefined, output)).toBe(
+    '09:38:56 ! deploy was interrupted in attempt 2: shutting down  run_1',
+  );
 });
 
 function program(isTTY: boolean, ...chunks: (string | Buffer)[]): Promise<string> {

@@ -1,16 +1,12 @@
 import axe from 'axe-core';
-import { type Browser, type BrowserContext, chromium, type Page } from 'playwright-core';
+import type { Browser, BrowserContext, Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { readSite } from '../../src/pages/site.ts';
-import { findDebianProgram } from '../support/debian-program.ts';
+import { findChromium, launchChromium } from '../support/chromium.ts';
 import { type OrcProcess, startApiProcess } from '../support/orc-process.ts';
 import { openTestStore } from '../support/store.ts';
 
-const program = await findDebianProgram({
-  names: ['chromium', 'chromium-browser', 'google-chrome'],
-  packages: ['chromium', 'fonts-dejavu-core'],
-  path: 'usr/lib/chromium/chromium',
-});
+const program = await findChromium();
 
 const paths = readSite().pages.map(({ path }) => path);
 const SCHEMES = ['light', 'dark'] as const;
@@ -26,12 +22,7 @@ describe.runIf(program)('in Chromium', () => {
 
   beforeAll(async () => {
     api = await startApiProcess(store.env);
-    browser = await chromium.launch({
-      executablePath: program?.command ?? '',
-      env: { ...program?.env } as Record<string, string>,
-      // Containers give the sandbox nothing to work with; a name that is not this machine stands for a remote server.
-      args: ['--no-sandbox', '--disable-dev-shm-usage', '--host-resolver-rules=MAP orc.test 127.0.0.1'],
-    });
+    if (program) browser = await launchChromium(program);
   });
 
   afterAll(async () => {
@@ -131,6 +122,18 @@ describe.runIf(program)('in Chromium', () => {
       element.scrollWidth > element.clientWidth && element.clientWidth > 0 && element.tabIndex < 0 &&
       getComputedStyle(element).overflowX === 'auto').map((element) => element.outerHTML)`;
     expect(await page.evaluate(unreachable)).toEqual([]);
+    await context.close();
+  });
+
+  test('the contents beside a page mark the section that is read', async () => {
+    const context = await browser.newContext({ viewport: { width: 1280, height: 800 } });
+    const { page } = await open(context, `${api.url}/docs`);
+    const marked = page.locator('.toc [aria-current]');
+    await expect.poll(() => marked.allTextContents()).toEqual(['Authentication']);
+    await page.evaluate("document.getElementById('limits').scrollIntoView()");
+    await expect.poll(() => marked.allTextContents()).toEqual(['Limits']);
+    await page.keyboard.press('End');
+    await expect.poll(() => marked.allTextContents()).toEqual(['Versioning']);
     await context.close();
   });
 

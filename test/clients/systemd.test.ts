@@ -31,14 +31,18 @@ test('a worker alone is told to end, and outlives a command that the kernel ends
   expect(text).toMatch(/^OOMPolicy=continue$/m);
 });
 
-test('API and worker have users of their own, and only the API, which runs no commands, a file with the secret', () => {
-  const [api = '', worker = ''] = ['orc-api', 'orc-worker'].map((name) => {
-    const { text = '' } = units.find((unit) => unit.name === `${name}.service`) ?? {};
-    expect(text).toMatch(new RegExp(`^User=${name}$`, 'm'));
-    return text;
-  });
-  expect(api).toMatch(/^LoadCredential=redis-url:/m);
-  expect(api).toMatch(/^Environment=REDIS_URL_FILE=%d\/redis-url$/m);
+test('all have users of their own, and only API and console, which run no commands, a file with the secret', () => {
+  const [api = '', worker = '', operatorsConsole = ''] = ['orc-api', 'orc-worker', 'orc-console'].map(
+    (name) => {
+      const { text = '' } = units.find((unit) => unit.name === `${name}.service`) ?? {};
+      expect(text).toMatch(new RegExp(`^User=${name}$`, 'm'));
+      return text;
+    },
+  );
+  for (const text of [api, operatorsConsole]) {
+    expect(text).toMatch(/^LoadCredential=redis-url:/m);
+    expect(text).toMatch(/^Environment=REDIS_URL_FILE=%d\/redis-url$/m);
+  }
   expect(worker).not.toContain('LoadCredential');
   expect(worker).toMatch(/^EnvironmentFile=\/etc\/orc\/worker.env$/m);
 });

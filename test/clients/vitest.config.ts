@@ -7,6 +7,7 @@ export default defineConfig({
     include: ['test/clients/**/*.test.ts'],
     globalSetup: 'test/support/global-setup.ts',
     reporters: ['default', './test/support/count-reporter.ts'],
+    setupFiles: 'test/support/each-file.ts',
     pool: 'forks',
     maxWorkers: 2,
     testTimeout: 60_000,

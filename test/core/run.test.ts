@@ -1,5 +1,13 @@
 import { describe, expect, test } from 'vitest';
-import { isTerminal, RUN_STATUSES, RUN_TRANSITIONS, type RunStatus } from '../../src/core/run.ts';
+import {
+  isTerminal,
+  outcomeLine,
+  outcomeSummary,
+  RUN_STATUSES,
+  RUN_TRANSITIONS,
+  type RunOutcome,
+  type RunStatus,
+} from '../../src/core/run.ts';
 
 const TERMINAL = ['succeeded', 'failed', 'timed_out', 'cancelled'];
 
@@ -44,3 +52,23 @@ describe('transitions', () => {
     },
   );
 });
+
+test.each<[outcome: Partial<RunOutcome>, line: string, summary: string]>([
+  [{ exitCode: 3, detail: 'no table' }, 'It failed: no table', 'exit 3: no table'],
+  [{ reason: 'signal', signal: 'SIGKILL', detail: 'loading' }, 'It failed: loading', 'SIGKILL: loading'],
+  [{ reason: 'http_status', httpStatus: 500, detail: 'full' }, 'It failed: full', 'HTTP 500: full'],
+  [{ reason: 'timeout', exitCode: 1, detail: 'asking' }, 'It failed: asking', 'timeout: asking'],
+  [{ reason: 'worker_error', detail: 'x' }, 'It failed: x', 'worker_error: x'],
+  [{ exitCode: 3 }, 'It failed.', 'It failed.'],
+  [
+    { reason: 'not_started', message: 'The command could not be started: x is missing.' },
+    'The command could not be started: x is missing.',
+    'x is missing.',
+  ],
+])(
+  'the outcome %j is told in a line, and in a column with what says most first',
+  (changes, line, summary) => {
+    const outcome: RunOutcome = { status: 'failed', reason: 'exit_code', message: 'It failed.', ...changes };
+    expect([outcomeLine(outcome), outcomeSummary(outcome)]).toEqual([line, summary]);
+  },
+);

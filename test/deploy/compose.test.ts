@@ -28,13 +28,13 @@ const text = readProjectFile('docker-compose.yml');
 const source = parse(text, { merge: true });
 /** As Compose reads it without a file .env. */
 const compose: {
-  services: Record<'redis' | 'api' | 'worker', Service>;
+  services: Record<'redis' | 'api' | 'worker' | 'console', Service>;
   secrets: Record<string, { file: string }>;
 } = parse(
   text.replace(/\$\{(\w+):-([^}]*)\}/g, (_, _name, fallback) => fallback),
   { merge: true },
 );
-const { redis, api, worker } = compose.services;
+const { redis, api, worker, console: operatorsConsole } = compose.services;
 
 /** The schema names itself and its parts in an older draft's way, by which nothing refers to them. */
 function withoutIds(schema: unknown): unknown {
@@ -69,7 +69,7 @@ test('asks for files with the secrets instead of starting without', () => {
 });
 
 test('the worker, whose commands read each file that it can, has no file with a secret', () => {
-  expect(api['secrets']).toEqual(['redis-url']);
+  for (const service of [api, operatorsConsole]) expect(service['secrets']).toEqual(['redis-url']);
   expect(worker).not.toHaveProperty('secrets');
   expect(worker['user']).toBe('1001:1001');
   expect(api).not.toHaveProperty('user');
@@ -104,6 +104,7 @@ test.each(Object.entries(compose.services))(
 test.each([
   ['api', api],
   ['worker', worker],
+  ['console', operatorsConsole],
 ])('%s is given an environment that orc takes, and the time that it takes to end', (_, service) => {
   const { REDIS_URL_FILE, ...environment } = service.environment;
   if (REDIS_URL_FILE !== undefined) {
@@ -112,6 +113,13 @@ test.each([
   const config = readConfig(environment);
   const graceMs = Number(/^(\d+)s$/.exec(service.stop_grace_period)?.[1]) * 1000;
   expect(graceMs).toBeGreaterThan(config.SHUTDOWN_GRACE_MS + LAST_RESORT_MS);
+});
+
+test('API and console are reached from this machine only, unless it is said otherwise', () => {
+  expect([api['ports'], operatorsConsole['ports']]).toEqual([
+    ['127.0.0.1:3000:3000'],
+    ['127.0.0.1:3001:3001'],
+  ]);
 });
 
 test('there can be any number of workers', () => {

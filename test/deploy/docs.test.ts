@@ -1,4 +1,4 @@
-import { existsSync, readFileSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { expect, test } from 'vitest';
 import { ConfigSchema, SECRET_VARIABLES } from '../../src/config.ts';
@@ -6,7 +6,13 @@ import { NODE_FLAGS } from '../../src/local/child.ts';
 import { linksIn } from '../support/pages.ts';
 import { ROOT, readProjectFile } from '../support/repository.ts';
 
-const FILES = ['README.md', 'docs/deploy.md', 'docs/redis.md', 'docs/security.md'];
+const FILES = [
+  'README.md',
+  'examples/README.md',
+  ...readdirSync(`${ROOT}docs`)
+    .filter((name) => name.endsWith('.md'))
+    .map((name) => `docs/${name}`),
+];
 const deploy = readProjectFile('docs/deploy.md');
 
 /** The anchors of a page's headings, as GitHub makes them. */
@@ -31,7 +37,7 @@ test.each(FILES)('the links of %s lead somewhere', (file) => {
 
 test('orc starts Node with the same flags wherever it is started', () => {
   const flags = NODE_FLAGS.join(' ');
-  const units = ['api', 'worker'].map((name) => [
+  const units = ['api', 'worker', 'console'].map((name) => [
     `docs/systemd/orc-${name}.service`,
     `/usr/local/lib/orc/node ${flags} `,
   ]);

@@ -55,6 +55,7 @@ export function parseAnswer(
 
 /** Headers that an answer with this status has to carry (RFC 9110). */
 const REQUIRED_HEADERS: Readonly<Record<number, [name: string, value: RegExp]>> = {
+  308: ['location', /^\/[a-z]/],
   401: ['www-authenticate', /\S/],
   405: ['allow', /^[A-Z]+(, [A-Z]+)*$/],
   429: ['retry-after', /^[1-9]\d*$/],
@@ -96,7 +97,8 @@ export class Judge {
       fail(answer, 'the answer to another request');
     }
     if (statusCode === 200 && this.#isUndescribed(answer, request)) return;
-    if (headers.get('cache-control') !== 'no-store') fail(answer, 'header cache-control');
+    checkCaching(answer);
+    if (statusCode === 308) return;
     checkError(answer);
     // Only pages have more than one form, and they are not in the document.
     if (statusCode === 406 && headers.get('vary') === 'Accept') return;
@@ -143,6 +145,11 @@ function checkStatus(statusCode: number, service: Service): void {
   const isProvoked = statusCode === 503 && UNAVAILABLE.includes(service);
   if (statusCode >= 500 && statusCode !== 501 && !isProvoked)
     throw new Error(`${statusCode} was not provoked`);
+}
+
+function checkCaching(answer: ReceivedAnswer): void {
+  const expected = answer.statusCode === 308 ? 'no-cache' : 'no-store';
+  if (answer.headers.get('cache-control') !== expected) fail(answer, 'header cache-control');
 }
 
 function checkError(answer: ReceivedAnswer): void {

@@ -14,7 +14,8 @@ import { type AddressInfo, createServer } from 'node:net';
 import { join } from 'node:path';
 import { beforeAll, expect, onTestFinished, test } from 'vitest';
 import { findRedisServer } from '../../src/local/find-redis-server.ts';
-import { type OrcProcess, runOrc, startOrc } from '../support/orc-process.ts';
+import { runOrc } from '../support/orc.ts';
+import { type OrcProcess, runOrcProcess, startOrc } from '../support/orc-process.ts';
 import { openFolder } from '../worker/workbench.ts';
 
 const folder = openFolder();
@@ -56,7 +57,7 @@ beforeAll(async () => {
 
 /** How it is refused. */
 async function refusal(cwd: string, env: NodeJS.ProcessEnv = {}): Promise<string> {
-  const { code, stdout, stderr } = await runOrc(['local'], { cwd, env: { PORT: '0', ...env } });
+  const { code, stdout, stderr } = await runOrcProcess(['local'], { cwd, env: { PORT: '0', ...env } });
   expect([code, stdout]).toEqual([1, '']);
   return stderr;
 }
@@ -97,7 +98,7 @@ test('a folder above that names a Redis has no effect', async () => {
 });
 
 test('data that came with a repository is refused until its user says that it is trusted', async () => {
-  const original = await prepare('original');
+  const original = known;
   const clone = makeDirectory('clone');
   cpSync(join(original, '.orc'), join(clone, '.orc'), { recursive: true });
   const running = await start(original);

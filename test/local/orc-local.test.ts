@@ -6,9 +6,10 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { freePort } from '../../src/local/free-port.ts';
-import { freePortPair } from '../support/free-ports.ts';
+import { freePortWith } from '../support/free-ports.ts';
 import { hasCommand, listProcesses, type MachineProcess } from '../support/machine.ts';
-import { type OrcProcess, runOrc, startOrc } from '../support/orc-process.ts';
+import { runOrc } from '../support/orc.ts';
+import { type OrcProcess, runOrcProcess, startOrc } from '../support/orc-process.ts';
 
 const run = promisify(execFile);
 
@@ -27,7 +28,7 @@ afterAll(async () => {
 });
 
 async function start(): Promise<OrcProcess> {
-  const started = startOrc(['local'], { cwd, env: { PORT: port } });
+  const started = startOrc(['local'], { cwd, env: { PORT: port, CONSOLE_PORT: '0' } });
   await started.line('Ctrl-C stops everything');
   return started;
 }
@@ -78,6 +79,31 @@ test('other commands typed in the same folder find the private Redis without any
   expect(JSON.parse(stdout)).toMatchObject([{ slug: 'hello', enabled: true }]);
 });
 
+test('the line for other folders, pasted into a shell, makes orc find the private Redis there', async () => {
+  const [, line = ''] = /first: +(.*)/.exec(await local.line('In other folders')) ?? [];
+  const { stdout } = await run('sh', ['-c', `${line}\norc automations list --json`], { cwd: tmpdir() });
+  expect(JSON.parse(stdout)).toMatchObject([{ slug: 'hello' }]);
+});
+
+test('the link that it prints logs an admin in to the console, once', async () => {
+  const [, origin = '', token = ''] =
+    /(http:\/\/\S+)\/login\/(\S+)/.exec(await local.line('In a browser')) ?? [];
+  const logIn = () =>
+    fetch(`${origin}/login`, {
+      method: 'POST',
+      redirect: 'manual',
+      headers: { 'sec-fetch-site': 'same-origin', 'content-type': 'application/x-www-form-urlencoded' },
+      body: `token=${token}`,
+    });
+  const login = await logIn();
+  expect(login.status).toBe(303);
+  const cookie = login.headers.get('set-cookie')?.split(';', 1)[0] ?? '';
+  expect(await (await fetch(`${origin}/`, { headers: { cookie } })).text()).toContain('(admin)');
+  expect((await logIn()).status).toBe(401);
+  // Not on the API's port.
+  expect((await fetch(`http://127.0.0.1:${port}/login/${token}`)).status).toBe(404);
+});
+
 test('the private Redis listens on no port', async () => {
   const redis = processesOf(cwd).find(({ args }) => args.includes('redis-server'));
   expect(redis?.args).toMatch(/ --unixsocket \/\S+\.sock --unixsocketperm 700 --port 0 /);
@@ -85,7 +111,7 @@ test('the private Redis listens on no port', async () => {
 
 test('a port that is taken is said in one sentence, before anything is started', async () => {
   const other = await mkdtemp(join(tmpdir(), 'orc-local-'));
-  const { code, stdout, stderr } = await runOrc(['local'], { cwd: other, env: { PORT: port } });
+  const { code, stdout, stderr } = await runOrcProcess(['local'], { cwd: other, env: { PORT: port } });
   expect(code).toBe(1);
   expect(stdout).toBe('');
   expect(stderr).toBe(
@@ -146,7 +172,7 @@ test('when one of its processes is killed, it says which one and ends the others
 test('after it was killed itself, the next start takes over what it left running', async () => {
   local = await start();
   const children = childrenOf(local.child.pid).map(({ pid }) => pid);
-  expect(children).toHaveLength(3);
+  expect(children).toHaveLength(4);
   local.child.kill('SIGKILL');
   await local.stop();
   // What the version before went by, and a process that has got the same id since.
@@ -163,13 +189,13 @@ test('after it was killed itself, the next start takes over what it left running
   expect(processesOf(cwd)).toEqual([]);
 });
 
-test('with OPS_PORT the API has its private listener there, and the worker one port further', async () => {
-  const opsPort = await freePortPair(1);
-  local = startOrc(['local'], { cwd, env: { PORT: port, OPS_PORT: `${opsPort}` } });
+test('with OPS_PORT the API has its private listener there, the worker one port further, and the console the next', async () => {
+  const opsPort = await freePortWith(1, 2);
+  local = startOrc(['local'], { cwd, env: { PORT: port, CONSOLE_PORT: '0', OPS_PORT: `${opsPort}` } });
   await local.line('Ctrl-C stops everything');
   const series = async (at: number) => (await fetch(`http://127.0.0.1:${at}/metrics`)).text();
   // The worker of the test before was killed, and counts until its last sign of life is too old.
-  for (const each of [opsPort, opsPort + 1]) {
+  for (const each of [opsPort, opsPort + 1, opsPort + 2]) {
     await expect.poll(() => series(each), { timeout: 15_000 }).toContain('orc_workers_alive 1\n');
   }
   expect(await local.stop('SIGINT')).toBe(0);

@@ -1,6 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import { hashApiKey, mintApiKey } from '../../src/core/api-key.ts';
-import type { Authentication } from '../../src/store/automations.ts';
+import type { Authentication, ExecutableAutomation } from '../../src/store/automations.ts';
+import type { RunStep } from '../../src/store/run-record.ts';
 import { acceptRun, createTriggered } from '../support/runs.ts';
 import { command, createAutomation, definition, openTestStore } from '../support/store.ts';
 
@@ -17,6 +18,17 @@ async function rotate(slug: string, graceMs: number): Promise<{ apiKey: string; 
   const rotated = await automations.rotateKey(slug, graceMs);
   if (rotated.status !== 'rotated') throw new Error(`there is no ${slug}`);
   return rotated;
+}
+
+/** Of a run that no automation has accepted. */
+async function begin(
+  slug: string,
+  jobKey: string,
+  start: RunStep,
+): Promise<ExecutableAutomation | undefined> {
+  const begun = await automations.begin({ id: 'run', automation: slug, automationId: 'none' }, jobKey, start);
+  if (begun === 'paused') throw new Error(`${slug} is paused`);
+  return begun;
 }
 
 describe('create', () => {
@@ -117,17 +129,18 @@ describe('the beginning of an attempt', () => {
     );
     const { id, enabled, action, timeoutMs, onWorkerLoss, signingSecret } =
       (await automations.get(slug)) ?? expect.fail();
-    const needed = { id, enabled, action, timeoutMs, onWorkerLoss, signingSecret };
-    expect(await automations.begin(slug, job('none'), START)).toEqual(needed);
+    const signingSecrets = signingSecret === undefined ? [] : [signingSecret];
+    const needed = { id, enabled, action, timeoutMs, onWorkerLoss, signingSecrets };
+    expect(await begin(slug, job('none'), START)).toEqual(needed);
   });
 
   test('brings nothing of an automation that is gone', async () => {
-    expect(await automations.begin('gone', job('none'), START)).toBeUndefined();
+    expect(await begin('gone', job('none'), START)).toBeUndefined();
   });
 
   test('is noted with the run, and not with one that is gone', async () => {
     await redis.hset(job('run_noted'), 'name', 'begun');
-    for (const name of ['run_noted', 'run_gone']) await automations.begin('begun', job(name), START);
+    for (const name of ['run_noted', 'run_gone']) await begin('begun', job(name), START);
     expect(await redis.lrange(job('run_noted:logs'), 0, -1)).toEqual([JSON.stringify(START)]);
     expect(await redis.exists(job('run_gone:logs'))).toBe(0);
   });
@@ -136,7 +149,7 @@ describe('the beginning of an attempt', () => {
     await createAutomation(store, 'begun-unnoted');
     await redis.hset(job('run_unnoted'), 'name', 'begun-unnoted');
     await redis.set(job('run_unnoted:logs'), 'not a list');
-    const begun = await automations.begin('begun-unnoted', job('run_unnoted'), START);
+    const begun = await begin('begun-unnoted', job('run_unnoted'), START);
     expect(begun).toMatchObject({ enabled: true, action: command('true') });
   });
 });
@@ -325,8 +338,52 @@ describe('authenticate', () => {
   });
 });
 
+describe('rotateSecret', () => {
+  const action = { type: 'http', url: 'https://example.com/' } as const;
+  const secretsOf = async (slug: string) =>
+    (await begin(slug, 'none', { attempt: 1, worker: 'w', startedAt: 1 }))?.signingSecrets;
+
+  test('signs with both secrets in the grace period, and an older one ends at once', async () => {
+    await automations.create(definition('both', { action }));
+    const first = (await automations.get('both'))?.signingSecret;
+    const second = await automations.rotateSecret('both', 60_000);
+    if (second.status !== 'rotated') throw new Error(second.status);
+    expect(await secretsOf('both')).toEqual([second.signingSecret, first]);
+    expect((await automations.get('both'))?.previousSecretEndsAt).toEqual(second.previousSecretEndsAt);
+    const third = await automations.rotateSecret('both', 60_000);
+    if (third.status !== 'rotated') throw new Error(third.status);
+    expect(await secretsOf('both')).toEqual([third.signingSecret, second.signingSecret]);
+  });
+
+  test('without a grace period, or after it, signs with the new secret only', async () => {
+    await automations.create(definition('one', { action }));
+    const rotated = await automations.rotateSecret('one', 0);
+    expect(rotated).toMatchObject({ status: 'rotated' });
+    expect(await secretsOf('one')).toEqual([(await automations.get('one'))?.signingSecret]);
+    await automations.rotateSecret('one', 60_000);
+    await store.redis.hset(store.keys.automation('one'), 'previousSecretEndsAt', Date.now() - 1);
+    expect(await secretsOf('one')).toEqual([(await automations.get('one'))?.signingSecret]);
+    expect(await automations.get('one')).not.toHaveProperty('previousSecretEndsAt');
+  });
+
+  test('changes nothing where there is no secret', async () => {
+    await automations.create(definition('unsigned'));
+    const before = await automations.get('unsigned');
+    expect(await automations.rotateSecret('unsigned', 0)).toEqual({ status: 'unsigned' });
+    expect(await automations.get('unsigned')).toEqual(before);
+    expect(await automations.rotateSecret('none', 0)).toEqual({ status: 'not_found' });
+  });
+});
+
 describe('replace', () => {
-  const everything = { timeoutMs: 1, concurrency: 2, keepRuns: 3, rate: { limit: 4, windowMs: 1000 } };
+  const everything = {
+    timeoutMs: 1,
+    concurrency: 2,
+    keepRuns: 3,
+    rate: { limit: 4, windowMs: 1000 },
+    onEnd: 'https://example.com/end',
+    onFailure: 'https://example.com/failure',
+  };
 
   async function created(slug: string, changes = {}) {
     const apiKey = await createAutomation(store, slug, changes);
@@ -344,6 +401,20 @@ describe('replace', () => {
     const expected = { ...definition('replaced', { name: 'new' }), id, createdAt, keyCreatedAt, updatedAt };
     expect(await automations.get('replaced')).toEqual(expected);
     expect(await statusOf('replaced', apiKey)).toBe('authenticated');
+  });
+
+  test.each(['onEnd', 'onFailure'])('issues a signing secret for the first URL, with %s', async (field) => {
+    const slug = `first-${field.toLowerCase()}`;
+    const { automation } = await created(slug);
+    expect(automation.signingSecret).toBeUndefined();
+    const changes = { [field]: 'https://example.com/' };
+    const replaced = await automations.replace(automation, definition(slug, changes));
+    const second = (await automations.get(slug)) ?? expect.fail();
+    expect(replaced).toEqual({ status: 'replaced', signingSecret: second.signingSecret });
+    expect(second).toMatchObject(changes);
+    expect(await automations.replace(second, definition(slug, { ...changes, name: 'new' }))).toEqual({
+      status: 'replaced',
+    });
   });
 
   test('keeps the signing secret of an automation that goes on to deliver, and drops it otherwise', async () => {

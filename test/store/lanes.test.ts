@@ -1,6 +1,8 @@
-import { beforeEach, describe, expect, test } from 'vitest';
+import { beforeEach, describe, expect, inject, test } from 'vitest';
 import type { RunAttempt } from '../../src/core/run.ts';
+import { newRunId } from '../../src/store/run-id.ts';
 import {
+  acceptLimits,
   acceptRun,
   createTriggered,
   emptyStore,
@@ -11,7 +13,7 @@ import {
   takeableRuns,
   untilStatus,
 } from '../support/runs.ts';
-import { openTestStore } from '../support/store.ts';
+import { openStoreAt, openTestStore } from '../support/store.ts';
 
 const store = openTestStore();
 const { redis, keys, lanes } = store;
@@ -197,3 +199,119 @@ describe('tidying', () => {
     await expect.poll(() => redis.exists(keys.lanes), { timeout: 20_000 }).toBe(0);
   });
 });
+
+describe('a full lane that skips', () => {
+  const SKIPS = { concurrency: 1, whenBusy: 'skip' } as const;
+
+  test('ends the run as cancelled, with its reason and its times, and nothing executes it', async () => {
+    const automation = await createTriggered(store, 'skips', { ...SKIPS, onEnd: 'https://example.com/' });
+    const attempts = new HeldAttempts();
+    startConsumer(store, attempts.execute);
+    const first = await acceptRun(store, automation);
+    await attempts.untilStarted(first);
+    const skipped = await acceptRun(store, automation);
+    const run = await store.runs.get(skipped);
+    expect(run).toMatchObject({
+      status: 'cancelled',
+      attempt: 0,
+      acceptedAt: expect.any(Date),
+      endedAt: expect.any(Date),
+      outcome: {
+        status: 'cancelled',
+        reason: 'automation_busy',
+        message: 'Skipped: as many runs were under way as --concurrency 1 allows, and --when-busy is skip.',
+      },
+    });
+    expect(run).not.toHaveProperty('startedAt');
+    expect(Number(run?.endedAt)).toBeGreaterThanOrEqual(Number(run?.acceptedAt));
+    const cancelled = await store.runs.list({ automation: 'skips', statuses: ['cancelled'], limit: 10 });
+    expect(cancelled.map(({ id }) => id)).toEqual([skipped]);
+    expect(await store.index.countOpen(['skips'])).toEqual([1]);
+    expect(await store.runs.depth()).toMatchObject({ queued: 0, retrying: 0 });
+    expect(await store.runs.jobCounts()).toMatchObject({ active: 1, failed: 1, waiting: 0, delayed: 0 });
+    // Every run that ends has its event.
+    expect(await store.events.queues()).toMatchObject([{ slug: 'skips', receiver: 'onEnd', waiting: 1 }]);
+    attempts.end(first);
+    await untilStatus(store, first, 'succeeded');
+    const third = await acceptRun(store, automation);
+    await attempts.untilStarted(first, third);
+    attempts.end(third);
+    await untilStatus(store, third, 'succeeded');
+  });
+
+  test('executes exactly as many as have a place, over all API processes', async () => {
+    const automation = await createTriggered(store, 'many', { concurrency: 3, whenBusy: 'skip' });
+    const attempts = new HeldAttempts();
+    startConsumer(store, attempts.execute, { workerId: 'one' });
+    startConsumer(store, attempts.execute, { workerId: 'two' });
+    const stores = [store, openOther(), openOther()];
+    const accepting = Array.from({ length: 60 }, (_, index) =>
+      acceptRun(stores[index % 3] ?? store, automation),
+    );
+    const runs = await Promise.all((await Promise.all(accepting)).map((runId) => store.runs.get(runId)));
+    expect(runs.filter((run) => run?.status === 'cancelled')).toHaveLength(57);
+    await expect.poll(() => attempts.started.length).toBe(3);
+    expect(await redis.scard(keys.laneRunning(automation.id))).toBe(3);
+    for (const { id } of attempts.started) {
+      attempts.end(id);
+      await untilStatus(store, id, 'succeeded');
+    }
+  });
+
+  test('does not count a place that a run has left without giving it back', async () => {
+    const automation = await createTriggered(store, 'left', SKIPS);
+    const ended = await acceptRun(store, automation);
+    const queue = await store.queue.open();
+    // What a worker leaves that died between the end of a run and the tidying of its lane.
+    await redis.lrem(queue.toKey('wait'), 0, ended);
+    await redis.hset(queue.toKey(ended), 'finishedOn', Date.now());
+    expect(await takeableRuns(store)).toEqual([]);
+    const next = await acceptRun(store, automation);
+    expect(await takeableRuns(store)).toEqual([next]);
+    expect(await redis.smembers(keys.laneRunning(automation.id))).toEqual([next]);
+  });
+
+  test('is full while its run waits for its next attempt', async () => {
+    const automation = await createTriggered(store, 'retries', { ...SKIPS, attempts: 2 });
+    startConsumer(store, async () => ({ ...FAILED, mayRetry: true }));
+    const runId = await acceptRun(store, automation);
+    await untilStatus(store, runId, 'retrying');
+    const skipped = await acceptRun(store, automation);
+    expect((await store.runs.get(skipped))?.status).toBe('cancelled');
+    await untilStatus(store, runId, 'failed');
+  });
+
+  test('lets the runs go first that waited before it skipped', async () => {
+    const queueing = await createTriggered(store, 'changed', { concurrency: 1 });
+    const [first, second] = [await acceptRun(store, queueing), await acceptRun(store, queueing)];
+    const seen = await store.automations.get('changed');
+    if (!seen) throw new Error('there is no automation');
+    await store.automations.replace(seen, { ...seen, whenBusy: 'skip' });
+    const skipped = await acceptRun(store, queueing);
+    expect((await store.runs.get(skipped))?.status).toBe('cancelled');
+    startConsumer(store, async () => SUCCEEDED);
+    await untilStatus(store, first, 'succeeded');
+    await untilStatus(store, second, 'succeeded');
+  });
+
+  test('tells a repeated request that its run was skipped', async () => {
+    const automation = await createTriggered(store, 'repeated', SKIPS);
+    await acceptRun(store, automation);
+    const accept = () => {
+      const run = { id: newRunId(), payload: '{}', requestId: 'test-request', idempotencyKey: 'k' };
+      return store.runs.accept(automation, run, acceptLimits());
+    };
+    const first = await accept();
+    expect(first).toMatchObject({ status: 'accepted' });
+    expect(await accept()).toMatchObject({ status: 'replayed', runStatus: 'cancelled' });
+    // Also when the run is no longer kept.
+    const queue = await store.queue.open();
+    await queue.remove('runId' in first ? first.runId : '');
+    expect(await accept()).toMatchObject({ status: 'replayed', runStatus: 'cancelled' });
+  });
+});
+
+/** The store of another process. */
+function openOther() {
+  return openStoreAt(inject('redisUrl'), 'patient', store.prefix);
+}

@@ -1,8 +1,8 @@
 import { createHash } from 'node:crypto';
-import { Job } from 'bullmq';
 import { beforeEach, describe, expect, test } from 'vitest';
-import { addJobCall } from '../../src/store/accept-script.ts';
-import { QueueUnavailableError } from '../../src/store/queue.ts';
+import { addJobScript } from '../../src/store/accept-script.ts';
+import { PARKED_MS } from '../../src/store/lanes.ts';
+import { BACKOFF_TYPE, QueueUnavailableError } from '../../src/store/queue.ts';
 import type { NewRun } from '../../src/store/run-acceptance.ts';
 import { newRunId } from '../../src/store/run-id.ts';
 import { acceptLimits, createTriggered, emptyStore } from '../support/runs.ts';
@@ -30,11 +30,37 @@ test.each([
   ['a run that waits', 1, 6, '81698fd2d28e7db1787595b3c464b188fa78bdcf'],
 ])("BullMQ's script for %s is the one that was read", async (_, delay, numberOfKeys, sha1) => {
   const queue = await store.queue.open();
-  const job = new Job(queue, 'any', {}, { delay }).asJSON();
-  const call = await addJobCall(redis, queue, job, 'any');
-  expect(call.keys).toHaveLength(numberOfKeys);
-  expect(call.args).toHaveLength(3);
-  expect(createHash('sha1').update(call.lua).digest('hex')).toBe(sha1);
+  const script = await addJobScript(redis, queue, delay);
+  expect(script.keys).toHaveLength(numberOfKeys);
+  expect(createHash('sha1').update(script.lua).digest('hex')).toBe(sha1);
+});
+
+test.each([
+  ['that can be taken at once', 0],
+  ['that waits in a lane', PARKED_MS],
+])('the job of a run %s is the one that BullMQ itself would add', async (_, delay) => {
+  const isParked = delay > 0;
+  const automation = await createTriggered(store, 'same', {
+    attempts: 3,
+    ...(isParked && { concurrency: 1 }),
+  });
+  if (isParked) await runs.accept(automation, newRun(), acceptLimits());
+  const run = newRun();
+  await runs.accept(automation, run, acceptLimits());
+  const queue = await store.queue.open();
+  const accepted = (await queue.getJob(run.id)) ?? expect.fail();
+  const { name, data, opts, timestamp } = accepted;
+  const added = await queue.add(name, data, { ...opts, timestamp, delay, jobId: 'added' });
+  const [ours, theirs] = await Promise.all(
+    [run.id, 'added'].map(async (id) => {
+      const { opts: options = '', ...fields } = await redis.hgetall(queue.toKey(id));
+      const { jobId: _id, timestamp: _timestamp, ...rest } = JSON.parse(options);
+      return { ...fields, options: { delay: 0, ...rest } };
+    }),
+  );
+  expect(ours).toEqual(theirs);
+  expect(ours?.options).toEqual({ attempts: 3, backoff: { type: BACKOFF_TYPE }, stackTraceLimit: 0, delay });
+  expect(await accepted.getState()).toBe(await added.getState());
 });
 
 test('a run is accepted once, however often it is asked for', async () => {

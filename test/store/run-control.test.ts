@@ -185,11 +185,26 @@ test('every attempt is kept with its worker, its times and its end', async () =>
   ]);
 });
 
+test('of a run that ended with its first attempt, the job alone tells the attempt', async () => {
+  const automation = await createTriggered(store, 'history', { attempts: 3 });
+  startConsumer(store, async () => SUCCEEDED, { workerId: 'one' });
+  const runId = await acceptRun(store, automation);
+  await untilStatus(store, runId, 'succeeded');
+  const { queuePrefix, openRuns } = store.keys;
+  await expect.poll(() => store.redis.zcard(openRuns()), { timeout: 20_000 }).toBe(0);
+  expect(await store.redis.exists(`${queuePrefix}:runs:${runId}:logs`)).toBe(0);
+  const ended = (await runs.get(runId)) ?? expect.fail();
+  const { startedAt, endedAt } = ended;
+  expect(await runs.attempts(ended)).toEqual([
+    { attempt: 1, worker: 'one', startedAt, endedAt, outcome: SUCCEEDED.outcome },
+  ]);
+});
+
 describe('the overview', () => {
   test('counts what waits and names the oldest, wherever it waits', async () => {
     const limited = await createTriggered(store, 'limited', { concurrency: 1 });
     const free = await createTriggered(store, 'free', { attempts: 2 });
-    expect(await runs.overview()).toEqual({ queued: 0, retrying: 0, running: [] });
+    expect(await runs.overview()).toEqual({ queued: 0, paused: 0, retrying: 0, running: [] });
     const attempts = new HeldAttempts();
     startConsumer(store, attempts.execute, { concurrency: 2 });
     const failing = await acceptRun(store, free);

@@ -1,8 +1,19 @@
 import { beforeEach, describe, expect, test } from 'vitest';
+import type { Run, RunStatus } from '../../src/core/run.ts';
 import { acceptedAtOf, newRunId } from '../../src/store/run-id.ts';
 import type { IndexPart } from '../../src/store/run-index.ts';
 import { emptyStore } from '../support/runs.ts';
 import { openTestStore } from '../support/store.ts';
+
+const RUN: Omit<Run, 'id' | 'status'> = {
+  automation: 'a',
+  acceptedAt: new Date(9000),
+  endedAt: new Date(10_000),
+  attempt: 1,
+  maxAttempts: 1,
+  requestId: 'test-request',
+  payloadBytes: 2,
+};
 
 const store = openTestStore();
 const { index, keys, redis } = store;
@@ -129,4 +140,96 @@ describe('adopt', () => {
     const [open, ended] = await Promise.all([members(keys.openRuns()), members(keys.endedRuns())]);
     expect([open, ended]).toEqual([[], ids]);
   });
+});
+
+describe('failed runs', () => {
+  const HOUR_MS = 3_600_000;
+  const jobKey = (runId: string) => `${keys.queuePrefix}:runs:${runId}`;
+
+  /** What BullMQ keeps of an ended run. */
+  async function storeJob(slug: string, endedAt: number, status: string): Promise<string> {
+    const runId = newRunId();
+    const outcome = JSON.stringify({ status, message: '' });
+    const ending = status === 'succeeded' ? { returnvalue: outcome } : { failedReason: outcome };
+    await redis.hset(jobKey(runId), { name: slug, timestamp: endedAt, finishedOn: endedAt, ...ending });
+    if (status !== 'succeeded') await redis.zadd(`${keys.queuePrefix}:runs:failed`, endedAt, runId);
+    return runId;
+  }
+
+  async function failedIds(slug?: string, period: { since?: Date; until?: Date } = {}, wanted = 10) {
+    const found: string[] = [];
+    for await (const page of index.failedFirst(slug, wanted, period)) found.push(...page);
+    return found;
+  }
+
+  test('are listed by their end, neither succeeded nor cancelled ones among them', async () => {
+    await index.adoptFailed();
+    const ids: string[] = [];
+    for (const [age, status] of ['timed_out', 'succeeded', 'failed', 'cancelled'].entries()) {
+      const id = await storeJob('a', 10_000 - age * 1000, status);
+      await redis.zadd(keys.openRuns('a'), 0, id);
+      const run = { ...RUN, id, status: status as RunStatus };
+      await index.end('a', id, { run, automationId: '' });
+      ids.push(id);
+    }
+    const [timedOut, , failed] = ids;
+    expect(await failedIds()).toEqual([timedOut, failed]);
+    expect(await failedIds('a', { until: new Date(10_000) })).toEqual([failed]);
+    expect(await failedIds('a', { since: new Date(10_000) })).toEqual([timedOut]);
+    expect(await index.countFailed(['a', 'b'], new Date(9000))).toEqual([1, 0]);
+    await index.remove('a', ids);
+    expect([await failedIds(), await failedIds('a')]).toEqual([[], []]);
+  });
+
+  test('of the version before are adopted, the ones that it ends later by the next sweep', async () => {
+    const now = Date.now();
+    const old = await storeJob('a', now - HOUR_MS, 'failed');
+    await storeJob('a', now - HOUR_MS, 'cancelled');
+    expect(await failedIds()).toEqual([old]);
+    // A clock that is a little behind.
+    const latest = await storeJob('b', now - HOUR_MS - 30_000, 'timed_out');
+    expect(await failedIds()).toEqual([old]);
+    await index.adoptFailed();
+    expect(await failedIds()).toEqual([old, latest]);
+    expect(await failedIds('b')).toEqual([latest]);
+  });
+
+  test('are dropped when they ended before a time', async () => {
+    const now = Date.now();
+    await storeJob('a', now - HOUR_MS, 'failed');
+    const kept = await storeJob('a', now, 'failed');
+    await index.adoptFailed();
+    await index.dropFailed(['a'], now);
+    expect([await failedIds(), await failedIds('a')]).toEqual([[kept], [kept]]);
+  });
+
+  test.each([1, 7, 50])(
+    'are listed once each, however many ended together, in pages of %i and more',
+    async (wanted) => {
+      await index.adoptFailed();
+      const ids = Array.from({ length: 300 }, newRunId);
+      const ends = ids.map((_, position) => Math.floor(position / 120));
+      await redis.zadd(keys.failedRuns(), ...ids.flatMap((id, position) => [ends[position] ?? 0, id]));
+      expect(await failedIds(undefined, {}, wanted)).toEqual(ids.toReversed());
+    },
+  );
+});
+
+test('startingWith finds runs by the beginning of their ids, open and ended ones, as many as asked for', async () => {
+  const ids = await enter(40, keys.openRuns('a'), keys.openRuns());
+  await end(ids.slice(20));
+  const [newest = ''] = ids;
+  expect(await index.startingWith(newest, 5)).toEqual([newest]);
+  expect(await index.startingWith('run_0', 5)).toEqual(ids.slice(-5).toReversed());
+  expect(await index.startingWith('run_ffffffff', 5)).toEqual([]);
+  expect(await index.newest('a')).toBe(newest);
+  expect(await index.newest('b')).toBeUndefined();
+});
+
+test('counts the runs that were accepted since a time', async () => {
+  const ids = await enter(5, keys.openRuns('a'), keys.openRuns());
+  await end(ids.slice(2));
+  const since = acceptedAtOf(ids.at(-1) ?? '');
+  expect(await index.countAccepted(['a', 'b'], since)).toEqual([5, 0]);
+  expect(await index.countAccepted(['a'], new Date(Date.now() + 1000))).toEqual([0]);
 });

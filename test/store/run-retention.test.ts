@@ -37,6 +37,7 @@ async function executed(
       data: Buffer.from('x'),
     } as const;
     await store.runLogs.append(id, [entry], [], 3600);
+    await redis.set(keys.result(id), '{}');
     return SUCCEEDED;
   });
   for (const id of ids) await untilStatus(store, id, 'succeeded');

@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto';
+import { v7 as uuidv7 } from 'uuid';
 import { beforeEach, describe, expect, test } from 'vitest';
 import { RUN_STATUSES, type RunStatus } from '../../src/core/run.ts';
 import type { TriggeredAutomation } from '../../src/store/automations.ts';
@@ -143,8 +144,54 @@ describe('list', () => {
     attempts.end(idOf.retrying, { ...FAILED, mayRetry: true });
     await attempts.untilStarted(...Object.values(idOf).slice(0, -1));
 
-    for (const status of RUN_STATUSES) expect(await listedIds({ status, limit: 10 })).toEqual([idOf[status]]);
-    expect(await listedIds({ status: 'failed', automation: 'another', limit: 10 })).toEqual([]);
+    for (const status of RUN_STATUSES) {
+      expect(await listedIds({ statuses: [status], limit: 10 })).toEqual([idOf[status]]);
+    }
+    expect(await listedIds({ statuses: ['failed'], automation: 'another', limit: 10 })).toEqual([]);
+    for (const statuses of [
+      ['succeeded', 'failed'],
+      ['queued', 'failed'],
+      ['cancelled', 'timed_out'],
+    ] as const) {
+      const expected = statuses.map((status) => idOf[status]).sort();
+      expect((await listedIds({ statuses, limit: 10 })).sort()).toEqual(expected);
+    }
+    const failed = () => listedIds({ failed: true, limit: 10 });
+    await expect.poll(failed).toEqual([idOf.timed_out, idOf.failed]);
+  });
+
+  test('has the runs accepted in a period, or the failed ones that ended in it, when asked', async () => {
+    const automation = await createTriggered(store, 'timed');
+    const attempts = new HeldAttempts();
+    startConsumer(store, attempts.execute);
+    const acceptedAt = [3, 2, 1].map((hours) => Date.now() - hours * 3_600_000);
+    const [oldest = '', middle = '', newest = ''] = acceptedAt.map((msecs) => `run_${uuidv7({ msecs })}`);
+    for (const id of [oldest, middle, newest]) await acceptWithId(store, automation, id);
+    await attempts.untilStarted(oldest, middle, newest);
+    const [first = 0, second = 0, third = 0] = acceptedAt;
+    const between = (since: number, until: number) =>
+      listedIds({ since: new Date(since), until: new Date(until), limit: 10 });
+    expect(await between(first, third)).toEqual([middle, oldest]);
+    expect(await between(first + 1, third + 1)).toEqual([newest, middle]);
+    expect(await between(second + 1, third)).toEqual([]);
+
+    const beforeEnds = Date.now();
+    for (const id of [newest, oldest]) {
+      attempts.end(id, FAILED);
+      await untilStatus(store, id, 'failed');
+    }
+    attempts.end(middle);
+    const failed = (since: number, until?: number) =>
+      listedIds({
+        ...{ failed: true, automation: 'timed', since: new Date(since), limit: 10 },
+        ...(until !== undefined && { until: new Date(until) }),
+      });
+    await expect.poll(() => failed(beforeEnds)).toEqual([oldest, newest]);
+    expect(await failed(first, beforeEnds)).toEqual([]);
+    const endedAt = (await runs.get(oldest))?.endedAt?.getTime() ?? 0;
+    expect((await failed(beforeEnds, endedAt))[0]).not.toBe(oldest);
+    expect(await listedIds({ failed: true, limit: 1 })).toEqual([oldest]);
+    expect(await listedIds({ failed: true, automation: 'another', limit: 10 })).toEqual([]);
   });
 
   test('has every run exactly once while runs change their status', async () => {

@@ -32,16 +32,16 @@ test('a worker that has been silent for long is not counted, until it gives a si
 });
 
 test('the slots of the workers alive are added up, and are unknown while one does not say how many it has', async () => {
-  expect(await workers.alive()).toEqual({ workersAlive: 0, slots: 0 });
+  expect(await workers.alive()).toEqual({ workersAlive: 0, workersDraining: [], slots: 0 });
   await workers.beat('one', 10);
   await workers.beat('two', 5);
-  expect(await workers.alive()).toEqual({ workersAlive: 2, slots: 15 });
+  expect(await workers.alive()).toEqual({ workersAlive: 2, workersDraining: [], slots: 15 });
   await workers.beat('of an earlier version');
-  expect(await workers.alive()).toEqual({ workersAlive: 3 });
+  expect(await workers.alive()).toEqual({ workersAlive: 3, workersDraining: [] });
   await workers.leave('of an earlier version');
   const [now] = await redis.time();
   await redis.zadd(keys.workers, Number(now) - 60, 'one');
-  expect(await workers.alive()).toEqual({ workersAlive: 1, slots: 5 });
+  expect(await workers.alive()).toEqual({ workersAlive: 1, workersDraining: [], slots: 5 });
 });
 
 test('the slots of a dead worker are forgotten with it', async () => {
@@ -62,4 +62,14 @@ test.each([
   expect(await other.workers.probe()).toEqual({ workersAlive: 0 });
   await other.redis.config('SET', setting, 1);
   await expect(other.workers.probe()).rejects.toThrow(error);
+});
+
+test('a worker that drains is no longer alive, gives no slots, and is forgotten when it leaves', async () => {
+  await workers.beat('one', 10);
+  await workers.beat('two', 5);
+  await workers.beatDraining('one');
+  expect(await workers.alive()).toEqual({ workersAlive: 1, workersDraining: ['one'], slots: 5 });
+  expect(await workers.probe()).toMatchObject({ workersAlive: 1 });
+  await workers.leave('one');
+  expect(await workers.alive()).toEqual({ workersAlive: 1, workersDraining: [], slots: 5 });
 });

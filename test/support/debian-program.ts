@@ -90,7 +90,17 @@ function fontConfiguration(root: string): string {
 <fontconfig>
   <dir>/usr/share/fonts</dir>
   <dir>${root}/usr/share/fonts</dir>
+  <match target="pattern">
+    <edit name="family" mode="append_last"><string>DejaVu Sans</string></edit>
+  </match>
+  ${alias('monospace', 'DejaVu Sans Mono')}
+  ${alias('ui-monospace', 'DejaVu Sans Mono')}
   <cachedir>${root}/fonts-cache</cachedir>
 </fontconfig>
 `;
+}
+
+/** Without the system's own configuration, any font may stand for a generic one. */
+function alias(generic: string, font: string): string {
+  return `<alias><family>${generic}</family><prefer><family>${font}</family></prefer></alias>`;
 }

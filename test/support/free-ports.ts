@@ -5,11 +5,12 @@ import { createServer } from 'node:net';
 /** Below the ports that systems give to clients, so that none of them takes one meanwhile. */
 const PORTS = { from: 10_000, to: 20_000 };
 
-/** A free port of the loopback interface, of which the port that is higher by the offset is free as well. */
-export async function freePortPair(offset: number): Promise<number> {
+/** A free port of the loopback interface, of which the ports that are higher by the offsets are free as well. */
+export async function freePortWith(...offsets: number[]): Promise<number> {
   for (;;) {
     const port = randomInt(PORTS.from, PORTS.to);
-    if ((await isFree(port)) && (await isFree(port + offset))) return port;
+    const areFree = await Promise.all([0, ...offsets].map((offset) => isFree(port + offset)));
+    if (areFree.every(Boolean)) return port;
   }
 }
 

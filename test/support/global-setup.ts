@@ -33,10 +33,19 @@ export default async function setup(project: TestProject) {
   };
 }
 
+/** How long connections may take to go once the tests have closed them, in milliseconds. */
+const CLOSING_MS = 5000;
+
+/** Asks again until Redis has seen all connections close that the tests have closed. */
 async function connectionsLeftOpen(url: string): Promise<string[]> {
   const client = new Redis(url);
-  const list = String(await client.client('LIST'));
   const own = `id=${await client.client('ID')} `;
+  const end = Date.now() + CLOSING_MS;
+  let open: string[];
+  do {
+    const list = String(await client.client('LIST'));
+    open = list.split('\n').filter((line) => line !== '' && !line.startsWith(own));
+  } while (open.length > 0 && Date.now() < end);
   client.disconnect();
-  return list.split('\n').filter((line) => line !== '' && !line.startsWith(own));
+  return open;
 }

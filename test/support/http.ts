@@ -11,7 +11,7 @@ export async function postTrigger(
   const response = await fetch(`${origin}/orc/api/automation-triggers/${slug}`, {
     method: 'POST',
     headers: { 'x-api-key': apiKey, 'content-type': 'application/json', ...headers },
-    body: payload,
+    body: typeof payload === 'string' ? payload : new Uint8Array(payload),
     signal,
   });
   const body = (await response.json()) as Record<string, unknown>;

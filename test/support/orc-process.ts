@@ -2,7 +2,6 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
-import { afterAll, expect } from 'vitest';
 import type { LogRecord } from '../../src/local/child.ts';
 import type { LockTiming } from '../../src/worker/lease.ts';
 import { compiled } from './repository.ts';
@@ -12,15 +11,16 @@ export const ORC = fileURLToPath(new URL('../../dist/orc.js', import.meta.url));
 
 const started = new Set<ChildProcess>();
 
-// A process that a test left running is a failure of that test's file.
-afterAll(() => {
-  const leaked = [...started].filter((child) => child.exitCode === null && child.signalCode === null);
-  for (const child of leaked) child.kill('SIGKILL');
-  expect(leaked.map((child) => child.spawnargs.join(' '))).toEqual([]);
-});
+/** Ends the processes that tests left running, and returns their command lines. */
+export function endLeftProcesses(): string[] {
+  const left = [...started].filter((child) => child.exitCode === null && child.signalCode === null);
+  for (const child of left) child.kill('SIGKILL');
+  started.clear();
+  return left.map((child) => child.spawnargs.join(' '));
+}
 
-/** What a process of orc gets from the test's environment; anything else is given by the test. */
-function environment(env: NodeJS.ProcessEnv): NodeJS.ProcessEnv {
+/** What `orc` gets from the test's environment; anything else is given by the test. */
+export function environment(env: NodeJS.ProcessEnv): NodeJS.ProcessEnv {
   const { PATH, HOME, XDG_CACHE_HOME, XDG_STATE_HOME } = process.env;
   return { PATH, HOME, XDG_STATE_HOME, ...(XDG_CACHE_HOME && { XDG_CACHE_HOME }), ...env };
 }
@@ -31,8 +31,8 @@ export interface Finished {
   stderr: string;
 }
 
-/** Runs `orc …` to its end. */
-export async function runOrc(
+/** Runs `orc …` to its end as a process. Where nothing depends on the process, `runOrc` of orc.ts is much faster. */
+export async function runOrcProcess(
   args: string[],
   options: { env?: NodeJS.ProcessEnv; cwd?: string } = {},
 ): Promise<Finished> {

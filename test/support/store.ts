@@ -10,18 +10,24 @@ export function newPrefix(): string {
   return `test-${randomUUID()}`;
 }
 
-/** A store of the test run's Redis under a prefix of its own; closed, and its keys deleted, after the file's tests. */
+/** A store of the test run's Redis under a prefix of its own; closed, and its keys deleted, after the test or the file that opens it. */
 export function openTestStore(prefix = newPrefix()): Store & { prefix: string; env: NodeJS.ProcessEnv } {
   const url = inject('redisUrl');
   const redis = connect(url, 'patient', () => undefined);
   const store = createStore(redis, prefix, (error) => {
     throw error;
   });
-  afterAll(async () => {
+  const close = async () => {
     const keys = await redis.keys(`{${prefix}}*`);
     if (keys.length > 0) await redis.del(...keys);
     await store.close();
-  });
+  };
+  try {
+    onTestFinished(close);
+  } catch {
+    // It throws outside of a test.
+    afterAll(close);
+  }
   return { ...store, prefix, env: { REDIS_URL: url, REDIS_PREFIX: prefix } };
 }
 

@@ -3,7 +3,12 @@ import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, expect, onTestFinished } from 'vitest';
-import { type OrcProcess, runOrc, startApiProcess, startWorkerProcess } from '../support/orc-process.ts';
+import {
+  type OrcProcess,
+  runOrcProcess,
+  startApiProcess,
+  startWorkerProcess,
+} from '../support/orc-process.ts';
 
 /** An API process and a worker process at a Redis, as in production, and what a test needs to look at them. */
 export interface Installation {
@@ -33,7 +38,7 @@ export async function openInstallation(env: NodeJS.ProcessEnv): Promise<Installa
     await Promise.all([api.stop(), worker.stop()]);
   });
   const orc = async (...args: string[]) => {
-    const { code, stdout, stderr } = await runOrc(args, { env });
+    const { code, stdout, stderr } = await runOrcProcess(args, { env });
     expect([code, stderr]).toEqual([0, expect.any(String)]);
     return stdout;
   };

@@ -7,7 +7,7 @@ import { createInterface } from 'node:readline';
 import { Redis, type RedisOptions } from 'ioredis';
 import { afterAll } from 'vitest';
 import { findRedisServer, type RedisServer } from '../../src/local/find-redis-server.ts';
-import { freePortPair } from '../support/free-ports.ts';
+import { freePortWith } from '../support/free-ports.ts';
 
 /** A cluster's nodes talk to each other on the port that is higher by this. */
 const BUS_OFFSET = 10_000;
@@ -61,7 +61,7 @@ export class RedisNode {
   static async #start(options: NodeOptions, args: string[]): Promise<RedisNode> {
     const { server = await findRedisServer({ env: process.env, report: () => undefined }) } = options;
     const directory = await mkdtemp(join(tmpdir(), 'orc-node-'));
-    const port = await freePortPair(BUS_OFFSET);
+    const port = await freePortWith(BUS_OFFSET);
     const ports = options.port === 'tls' ? ['port 0', `tls-port ${port}`] : [`port ${port}`];
     const lines = [
       ...ports,

@@ -1,6 +1,6 @@
 import { expect, onTestFinished, test } from 'vitest';
 import { getHealth, postTrigger } from '../support/http.ts';
-import { runOrc } from '../support/orc-process.ts';
+import { runOrcProcess } from '../support/orc-process.ts';
 import { checkCore } from './core.ts';
 import { checkFailover, openStore } from './failover.ts';
 import { startSentinelGroup } from './groups.ts';
@@ -87,7 +87,9 @@ test('with min-replicas-to-write, a master without its replica accepts nothing u
 
 test('a master that no Sentinel knows, and Sentinels that are away, are one clear error each', async () => {
   const { url, sentinels } = await startSentinelGroup();
-  const unknown = await runOrc(['runs', 'list'], { env: { REDIS_URL: url.replace('mymaster', 'other') } });
+  const unknown = await runOrcProcess(['runs', 'list'], {
+    env: { REDIS_URL: url.replace('mymaster', 'other') },
+  });
   expect(unknown).toMatchObject({ code: 1, stdout: '' });
   expect(unknown.stderr).toMatch(
     /^orc: Redis at redis\+sentinel:\S+\/other cannot be used: no Sentinel knows a master named other\. Check that the Sentinels .*\n$/,
@@ -96,7 +98,7 @@ test('a master that no Sentinel knows, and Sentinels that are away, are one clea
   first?.freeze();
   await Promise.all(others.map((sentinel) => sentinel.kill()));
   const started = performance.now();
-  const away = await runOrc(['runs', 'list'], { env: { REDIS_URL: url } });
+  const away = await runOrcProcess(['runs', 'list'], { env: { REDIS_URL: url } });
   expect(performance.now() - started).toBeLessThan(6000);
   expect(away.stderr).toMatch(
     /^orc: Redis at \S+ cannot be used: no Sentinel can be used \(.+\)\. Check that the Sentinels .*\n$/,

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { findRedisServer } from '../../src/local/find-redis-server.ts';
 import { hasCommand } from '../support/machine.ts';
-import { runOrc } from '../support/orc-process.ts';
+import { runOrcProcess } from '../support/orc-process.ts';
 import { makeCertificates, tlsConfig } from './certificates.ts';
 import { checkCore } from './core.ts';
 import { startSentinelGroup } from './groups.ts';
@@ -37,12 +37,12 @@ test('a user of its own with the rights that the documentation names, and no oth
   await checkCore(await openInstallation({ REDIS_URL: url, REDIS_PREFIX: PREFIX }));
 
   const env = { REDIS_URL: url, REDIS_PREFIX: 'of-others' };
-  const { code, stderr } = await runOrc(['runs', 'list'], { env });
+  const { code, stderr } = await runOrcProcess(['runs', 'list'], { env });
   expect([code, stderr]).toEqual([
     1,
     expect.stringMatching(/^orc: Redis at .* cannot be used: .*NOPERM.*\n$/),
   ]);
-  const wrong = await runOrc(['runs', 'list'], { env: { REDIS_URL: url.replace('s3cr', 'other') } });
+  const wrong = await runOrcProcess(['runs', 'list'], { env: { REDIS_URL: url.replace('s3cr', 'other') } });
   expect(wrong.stderr).toContain('WRONGPASS');
   expect(`${stderr}${wrong.stderr}`).not.toMatch(/s3cr|other%2F/);
 });
@@ -53,7 +53,7 @@ testWithOpenssl('TLS with an own certificate authority, and one clear error with
   const certificates = await makeCertificates();
   const redis = await RedisNode.startRedis({ config: tlsConfig(certificates), port: 'tls' });
   const env = { REDIS_URL: `rediss://127.0.0.1:${redis.port}`, REDIS_PREFIX: PREFIX };
-  const { code, stderr } = await runOrc(['runs', 'list'], { env });
+  const { code, stderr } = await runOrcProcess(['runs', 'list'], { env });
   expect(code).toBe(1);
   expect(stderr).toMatch(/^orc: Redis at rediss:.* cannot be used: .*certificate.*NODE_EXTRA_CA_CERTS.*\n$/);
   await checkCore(await openInstallation({ ...env, NODE_EXTRA_CA_CERTS: certificates.authority }));

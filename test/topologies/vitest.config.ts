@@ -5,6 +5,7 @@ export default defineConfig({
   test: {
     include: ['test/topologies/**/*.test.ts'],
     reporters: ['default', './test/support/count-reporter.ts'],
+    setupFiles: 'test/support/each-file.ts',
     pool: 'forks',
     // A failover is measured: nothing else runs meanwhile.
     fileParallelism: false,

@@ -31,6 +31,10 @@ const folder = openFolder();
 const plainFile = folder('plain.txt');
 writeFileSync(plainFile, '', { mode: 0o600 });
 
+/** A script whose interpreter does not exist. */
+const scriptOfNobody = folder('script');
+writeFileSync(scriptOfNobody, '#!/no/such/interpreter\n', { mode: 0o700 });
+
 const SUCCESS = {
   outcome: {
     status: 'succeeded',
@@ -86,6 +90,8 @@ test('a command sees PATH, HOME, LANG, TZ, the variables of its run and nothing 
     ORC_ATTEMPT: '3',
     ORC_ACCEPTED_AT: '2026-01-02T03:04:05.678Z',
     ORC_PAYLOAD_FILE: expect.stringMatching(/^\//),
+    ORC_RESULT_FILE: expect.stringMatching(/^\//),
+    ORC_ARTIFACTS_DIR: expect.stringMatching(/^\//),
     TRACEPARENT: traceparent,
     TRACESTATE: 'rojo=1',
   });
@@ -97,9 +103,11 @@ test('what the worker itself does not have is not passed on either', async () =>
   const { stdout } = await run(action, { env: { PATH } });
   expect(Object.keys(JSON.parse(stdout)).sort()).toEqual([
     'ORC_ACCEPTED_AT',
+    'ORC_ARTIFACTS_DIR',
     'ORC_ATTEMPT',
     'ORC_AUTOMATION',
     'ORC_PAYLOAD_FILE',
+    'ORC_RESULT_FILE',
     'ORC_RUN_ID',
     'ORC_WORKER',
     'PATH',
@@ -119,6 +127,32 @@ test('stored variables and those passed on by name are added; stored ones win', 
   const seen = JSON.parse(stdout);
   expect(seen).toMatchObject({ GREETING: 'hello $HOME `id`', EMPTY: '', API_TOKEN: 'token' });
   expect([seen.LANG, seen.BOTH, seen.OTHER]).toEqual(['stored', 'stored', undefined]);
+});
+
+test.each([
+  ['succeeds', 'exit 0'],
+  ['fails', 'exit 3'],
+  ['is ended by a signal', 'kill -9 $$'],
+])('what a command leaves in its folder for artifacts is collected when it %s', async (_, ending) => {
+  const { artifacts } = await run(
+    sh(`cd "$ORC_ARTIFACTS_DIR"; mkdir logs; echo out > logs/out.txt; ln -s /etc/passwd link; ${ending}`),
+  );
+  expect(artifacts.list()).toMatchObject({
+    artifacts: [{ name: 'logs/out.txt', bytes: 4, sha256: sha256('out\n') }],
+    omitted: [{ name: 'link', reason: 'not_a_file' }],
+  });
+});
+
+test('what a command left that was ended at its time limit is collected, that of a lost run is not', async () => {
+  const leave = 'echo out > "$ORC_ARTIFACTS_DIR/out"; ';
+  const { result, artifacts } = await run(sh(`${leave} exec sleep 1000`), { timeoutMs: 500 });
+  expect(result).toMatchObject({ outcome: { status: 'timed_out' } });
+  expect(artifacts.list().artifacts).toMatchObject([{ name: 'out' }]);
+  const signal = AbortSignal.timeout(500);
+  const lost = new AbortController();
+  signal.addEventListener('abort', () => lost.abort(LOCK_LOST));
+  const other = await run(sh(`${leave} exec sleep 1000`), { signal: lost.signal });
+  expect([other.result, other.artifacts.list().artifacts]).toEqual(['interrupted', []]);
 });
 
 test('no shell interprets the arguments', async () => {
@@ -211,6 +245,26 @@ test.each<[string, CommandAction, string]>([
     command('no-such-program') as CommandAction,
     'spawn no-such-program ENOENT',
   ],
+  [
+    'a program that is not on the PATH',
+    command('no-such-program') as CommandAction,
+    'no-such-program is not on the PATH of the worker, and the working directory is an empty one; use an absolute path, or --cwd DIR with ./no-such-program',
+  ],
+  [
+    'a program of a folder that is not the working directory',
+    command('./deploy.sh') as CommandAction,
+    './deploy.sh is not in the empty working directory of the attempt; use an absolute path, or set --cwd',
+  ],
+  [
+    'a program that is not in the working directory',
+    inFolder(command('./deploy.sh'), dirname(plainFile)),
+    `there is no ${folder('deploy.sh')} on this worker`,
+  ],
+  [
+    'a script whose interpreter is missing',
+    command(scriptOfNobody) as CommandAction,
+    `the interpreter in the first line of ${scriptOfNobody} is missing`,
+  ],
   ['a file that is not executable', command(plainFile) as CommandAction, `spawn ${plainFile} EACCES`],
   ['a path through a file', command(`${plainFile}/program`) as CommandAction, 'ENOTDIR'],
   ['arguments that are too long', command('true', 'x'.repeat(8_000_000)) as CommandAction, 'E2BIG'],
@@ -231,6 +285,43 @@ test.each<[string, CommandAction, string]>([
     mayRetry: true,
   });
   expect(notes).toContain(reason);
+});
+
+test('a command that a shell does not find is explained', async () => {
+  const notFound = 'The command exited with code 127: a command was not found.';
+  const { result } = await run(sh('./deploy.sh'));
+  expect(result).toMatchObject({
+    outcome: {
+      message: `${notFound} It ran in an empty working directory; use an absolute path, or set --cwd.`,
+    },
+  });
+  const { result: inPlace } = await run(inFolder(sh('./deploy.sh'), folder('.')));
+  expect(inPlace).toMatchObject({ outcome: { message: `${notFound} Use an absolute path.` } });
+});
+
+test('a variable that the worker should pass on and does not have is named in the log', async () => {
+  const action = { ...(command('true') as CommandAction), passEnv: ['ABSENT', 'STORED', 'EMPTY', 'GONE'] };
+  const env = { PATH: process.env['PATH'], EMPTY: '' };
+  const { notes } = await run({ ...action, env: { STORED: 'x' } }, { env });
+  expect(notes).toBe(
+    'The worker does not have what --pass-env names: ABSENT, GONE. The command runs without.\n',
+  );
+});
+
+test('what a command writes to $ORC_RESULT_FILE is its result, whether it succeeds or not', async () => {
+  const write = `printf '{"version":"1.4.2"}' > "$ORC_RESULT_FILE"`;
+  expect((await run(sh(write))).result).toEqual({ ...SUCCESS, result: '{"version":"1.4.2"}' });
+  expect((await run(sh(`${write}; exit 3`))).result).toMatchObject({
+    outcome: { status: 'failed', exitCode: 3 },
+    result: '{"version":"1.4.2"}',
+  });
+});
+
+test('what is no result changes nothing but the log and what the outcome says of it', async () => {
+  const { result, notes } = await run(sh('echo done > "$ORC_RESULT_FILE"'));
+  const resultProblem = 'The file $ORC_RESULT_FILE is not JSON in UTF-8, so it is not kept as the result.';
+  expect(result).toEqual({ ...SUCCESS, outcome: { ...SUCCESS.outcome, resultProblem } });
+  expect(notes).toBe(`${resultProblem}\n`);
 });
 
 test('no command starts before the guard is ready', async () => {

@@ -10,6 +10,7 @@ import { executeRun } from '../../src/worker/execute-run.ts';
 import { CANCELLED, LOCK_LOST, SHUTTING_DOWN } from '../../src/worker/lease.ts';
 import type { OutputLog } from '../../src/worker/output-log.ts';
 import { openWorkFolders } from '../../src/worker/work-folders.ts';
+import { openWorkspaces } from '../../src/worker/workspace/open-workspaces.ts';
 import { command, createAutomation, openTestStore } from '../support/store.ts';
 import { answerStatus, type Received, startReceiver } from './receiver.ts';
 import { eventually, FOR_EVER, isRunning, NO_GUARD, newAttempt, openFolder, readLog } from './workbench.ts';
@@ -30,9 +31,11 @@ const workFolders = openWorkFolders(() => undefined);
 afterAll(() => workFolders.close());
 
 const ACTIONS = openActions({
+  workspaces: openWorkspaces({ REPOSITORY_CACHE_BYTES: 0 }, {}, 'worker-7', () => undefined),
   config: { version: '1.2.3-test' },
   environment: { PATH: process.env['PATH'], TOKEN: 'passed-on-secret' },
   workFolders,
+  spending: { add: async () => 0, pause: async () => undefined },
 });
 
 async function execute(
@@ -44,13 +47,16 @@ async function execute(
 ) {
   const dependencies = {
     runLogs: store.runLogs,
+    artifacts: store.artifacts,
     logger: createLogger('silent', 'worker'),
     guard: NO_GUARD,
     actions,
     defaultTimeoutMs,
     retentionSeconds: 60,
+    artifactLimitBytes: 1000,
   };
-  const automation = await store.automations.get(run.automation);
+  const stored = await store.automations.get(run.automation);
+  const automation = stored && { ...stored, signingSecrets: [stored.signingSecret ?? ''] };
   return executeRun(dependencies, run, signal, lease, automation);
 }
 
@@ -321,4 +327,54 @@ test('a command that ends after the lease of its run has no outcome, as others m
   const lease = { endsAt: Date.now() + 1000 };
   expect(await execute(run, undefined, undefined, lease)).toBe('interrupted');
   expect((await readLog(store, run.id)).notes).toContain('Attempt 1 was interrupted: lock lost.');
+});
+
+const RESULT = `printf '{"token":"passed-on-secret"}' > "$ORC_RESULT_FILE"`;
+
+/** Executes a shell command that knows a secret. */
+async function executeShell(slug: string, source: string, changes: Partial<RunAttempt> = {}) {
+  const action = { ...(command('sh', '-c', source) as CommandAction), passEnv: ['TOKEN'] };
+  const { run } = await accepted(slug, { action });
+  return { run, result: await execute({ ...run, ...changes }) };
+}
+
+test('the last line of what a failed attempt printed is kept, without secrets and control characters', async () => {
+  const source = 'echo out; echo first >&2; printf "\\033[31mno table for $TOKEN\\007\\n" >&2; exit 3';
+  const { result } = await executeShell('says-why', source);
+  expect(result).toMatchObject({
+    outcome: { message: 'The command exited with code 3.', detail: 'no table for ***\\u0007' },
+  });
+});
+
+test('without standard error, it is the last line of standard output', async () => {
+  const { result } = await executeShell('says-why-on-stdout', 'echo one; echo two; exit 1');
+  expect(result).toMatchObject({ outcome: { detail: 'two' } });
+});
+
+test('an attempt that succeeds or prints nothing has no such line', async () => {
+  const outcomes = [await executeShell('well', 'echo fine'), await executeShell('silent', 'exit 1')];
+  for (const { result } of outcomes) expect(result).not.toHaveProperty('outcome.detail');
+});
+
+test('a result is kept without secrets, with its size', async () => {
+  const { result } = await executeShell('tells', RESULT);
+  expect(result).toMatchObject({
+    outcome: { status: 'succeeded', resultBytes: 15 },
+    result: '{"token":"***"}',
+  });
+});
+
+test('an attempt that another follows has no result', async () => {
+  const { result } = await executeShell('retried', `${RESULT}; exit 1`, { isLast: false });
+  expect(result).toEqual({
+    outcome: {
+      status: 'failed',
+      reason: 'exit_code',
+      message: 'The command exited with code 1.',
+      exitCode: 1,
+    },
+    mayRetry: true,
+  });
+  const { result: last } = await executeShell('not-retried', `${RESULT}; exit 1`);
+  expect(last).toMatchObject({ outcome: { status: 'failed' }, result: '{"token":"***"}' });
 });

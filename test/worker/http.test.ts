@@ -21,7 +21,7 @@ function deliver(url: string, options: AttemptOptions = {}, deny?: 'private') {
     config: { ...(deny && { DELIVERY_DENY: deny }), version: '1.2.3-test' },
   });
   const perform = (context: ActionContext) =>
-    deliveries.perform({ type: 'http', url }, { ...context, signingSecret: SECRET });
+    deliveries.perform({ type: 'http', url }, { ...context, signingSecrets: [SECRET] });
   return attempt(perform, options);
 }
 
@@ -43,6 +43,23 @@ test('the receiver gets the payload byte for byte, as JSON, in one POST', async 
   expect(headers['content-type']).toBe('application/json');
   expect(headers['content-length']).toBe(String(HARD_PAYLOAD.length));
   expect(headers['user-agent']).toBe('orc/1.2.3-test');
+});
+
+test('while two secrets are valid, there is a signature of each, and either verifies', async () => {
+  const receiver = await startReceiver(answerStatus(200));
+  const previous = `whsec_${randomBytes(32).toString('base64')}`;
+  const deliveries = openDeliveries({ config: { version: '1.2.3-test' } });
+  await attempt((context) =>
+    deliveries.perform(
+      { type: 'http', url: receiver.url },
+      { ...context, signingSecrets: [SECRET, previous] },
+    ),
+  );
+  const [{ headers, body }] = receiver.requests as [Received];
+  expect(headers['webhook-signature']).toMatch(/^v1,\S+ v1,\S+$/);
+  for (const secret of [SECRET, previous]) {
+    expect(new Webhook(secret).verify(body, headers as Record<string, string>)).toEqual({});
+  }
 });
 
 test('the receiver can verify the signature with the Standard Webhooks library', async () => {
@@ -364,4 +381,56 @@ test('when the worker aborts, the request ends and no outcome is claimed', async
   const { result } = await deliver(receiver.url, { signal: controller.signal, timeoutMs: 1e6 });
   expect(result).toBe('interrupted');
   await eventually(() => hasClosed).toEqual([true]);
+});
+
+/** Answers with a body of a type. */
+function answer(type: string, body: string, status = 200): (response: ServerResponse) => void {
+  return (response) => response.writeHead(status, { 'content-type': type }).end(body);
+}
+
+test.each([
+  ['application/json', 200],
+  ['Application/JSON; charset=utf-8', 201],
+  ['application/vnd.example+json', 200],
+  ['application/problem+json', 422],
+])('a JSON object of the type %s with the status %i is the result of the run', async (type, status) => {
+  const text = `{ "n": 12345678901234567890, "pad": "${'x'.repeat(10_000)}" }`;
+  const receiver = await startReceiver(answer(type, text, status));
+  const { result, stdout } = await deliver(receiver.url);
+  expect(result).toMatchObject({ outcome: { httpStatus: status }, result: text });
+  expect(stdout).toBe(text.slice(0, 4096));
+});
+
+test.each([
+  ['text/plain', '{"a":1}'],
+  ['application/jsonl', '{"a":1}'],
+  ['application/json', ''],
+])('an answer of the type %s with the body %j is no result', async (type, body) => {
+  const { result } = await deliver((await startReceiver(answer(type, body))).url);
+  expect(result).toMatchObject({ outcome: { status: 'succeeded' } });
+  expect(result).not.toHaveProperty('result');
+  expect(result).not.toHaveProperty('outcome.resultProblem');
+});
+
+test.each([
+  ['[1]', 'is not a JSON object'],
+  ['{"a":', 'is not JSON in UTF-8'],
+  [`{"a":"${'x'.repeat(65_536)}"}`, 'is larger than 65536 bytes'],
+])('an answer that should be a result and is none leaves the status as it is', async (body, problem) => {
+  const { result, notes } = await deliver((await startReceiver(answer('application/json', body))).url);
+  const resultProblem = `The receiver's answer ${problem}, so it is not kept as the result.`;
+  expect(result).toMatchObject({ outcome: { status: 'succeeded', resultProblem } });
+  expect(result).not.toHaveProperty('result');
+  expect(notes).toContain(resultProblem);
+});
+
+test('an answer that breaks off is no result', async () => {
+  const head = 'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 20\r\n\r\n';
+  const { result } = await deliver(await startRaw((socket) => socket.end(`${head}{"a":1}`)));
+  expect(result).toMatchObject({
+    outcome: {
+      status: 'succeeded',
+      resultProblem: "The receiver's answer did not arrive completely, so it is not kept as the result.",
+    },
+  });
 });

@@ -11,6 +11,7 @@ import type { RunLogEntry, RunLogSource, RunLogStore } from '../../src/store/run
 import type { Store } from '../../src/store/store.ts';
 import type { ActionContext } from '../../src/worker/actions/action.ts';
 import { openCommands } from '../../src/worker/actions/command.ts';
+import { AttemptArtifacts } from '../../src/worker/attempt-artifacts.ts';
 import type { Guard } from '../../src/worker/guard/guard.ts';
 import { OutputLog } from '../../src/worker/output-log.ts';
 import { SecretMask } from '../../src/worker/secret-mask.ts';
@@ -116,6 +117,9 @@ export function bytesOf(entries: RunLogEntry[], source: RunLogSource): Buffer {
   return Buffer.concat(entries.filter((entry) => entry.source === source).map(({ data }) => data));
 }
 
+/** Of the artifacts of an attempt. */
+const ARTIFACT_LIMIT_BYTES = 1000;
+
 export interface AttemptOptions {
   run?: Partial<RunAttempt>;
   timeoutMs?: number;
@@ -139,10 +143,11 @@ export function openWorkbench() {
     const run = newAttempt(options.run);
     const log = new OutputLog(options.runLogs ?? store.runLogs, run, 60, NO_MASK);
     const { timeoutMs = 25_000, signal = new AbortController().signal, guard = NO_GUARD } = options;
-    const context = { run, log, timeoutMs, lease: FOR_EVER, guard };
+    const artifacts = new AttemptArtifacts(ARTIFACT_LIMIT_BYTES);
+    const context = { run, log, artifacts, timeoutMs, lease: FOR_EVER, guard };
     const result = await settleAttempt((ending) => act({ ...context, signal: ending }), timeoutMs, signal);
     await log.flush();
-    return { run, result, ...(await readLog(store, run.id)) };
+    return { run, result, artifacts, ...(await readLog(store, run.id)) };
   }
 
   function run(action: Action, options: AttemptOptions = {}) {

@@ -2,9 +2,10 @@ import { once } from 'node:events';
 import { readFileSync, writeFileSync } from 'node:fs';
 import type { AddressInfo } from 'node:net';
 import { createServer } from 'node:net';
-import { expect, onTestFinished, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import type { CommandAction } from '../../src/core/actions/command.ts';
 import type { AutomationDefinition } from '../../src/core/automation.ts';
+import { runOrc } from '../support/orc.ts';
 import { type OrcProcess, startOrc, startWorkerProcess } from '../support/orc-process.ts';
 import { command, openTestStore, script } from '../support/store.ts';
 import { answerStatus, startReceiver } from './receiver.ts';
@@ -62,115 +63,175 @@ test('a run is queued, then running, then succeeded', async () => {
   expect(times).toEqual([...times].sort((left, right) => left - right));
 });
 
-test('a payload passes through the queue byte for byte, and the environment of the worker stays with it', async () => {
-  const source = `
+test('on SIGUSR2 a worker drains: it finishes its runs, takes no more, and ends; no run is lost', async () => {
+  const gate = folder('drain');
+  const accepted = await accept('drained', { action: waitFor(gate) }, ['{}', '{}', '{}']);
+  const [first = '', second = '', third = ''] = accepted;
+  const worker = await startWorker({ WORKER_CONCURRENCY: '2', OPS_PORT: '0', SHUTDOWN_GRACE_MS: '100' });
+  const opsUrl = (await worker.record(({ msg }) => msg === 'ops listens'))['url'];
+  for (const runId of [first, second]) await eventually(() => statusOf(runId)).toBe('running');
+  // The second signal changes nothing.
+  worker.child.kill('SIGUSR2');
+  worker.child.kill('SIGUSR2');
+  await eventually(async () => (await store.workers.alive()).workersDraining.length).toBe(1);
+  expect((await store.workers.alive()).workersAlive).toBe(0);
+  const { stdout } = await runOrc(['status'], { env: store.env });
+  expect(stdout).toMatch(/^workers +none takes runs, 1 drain; start one: orc worker$/m);
+  expect((await fetch(`${opsUrl}/ready`)).status).toBe(503);
+  expect(await statusOf(third)).toBe('queued');
+
+  const ended = once(worker.child, 'exit');
+  open(gate);
+  expect(await ended).toEqual([0, null]);
+  expect(await Promise.all(accepted.map(statusOf))).toEqual(['succeeded', 'succeeded', 'queued']);
+  expect((await store.workers.alive()).workersDraining).toEqual([]);
+  await startWorker();
+  await eventually(() => statusOf(third)).toBe('succeeded');
+});
+
+test('SIGTERM cuts draining short, and an idle worker that drains ends at once', async () => {
+  const [runId = ''] = await accept('cut-short', { action: command('sleep', '60') });
+  const worker = await startWorker({ SHUTDOWN_GRACE_MS: '100' });
+  await eventually(() => statusOf(runId)).toBe('running');
+  worker.child.kill('SIGUSR2');
+  await worker.record(({ msg }) => String(msg).startsWith('draining'));
+  expect(await worker.stop()).toBe(0);
+  expect(await statusOf(runId)).toBe('queued');
+  expect(await store.runs.cancel(runId)).toBe('cancelled');
+  const idle = await startWorker();
+  const ended = once(idle.child, 'exit');
+  idle.child.kill('SIGUSR2');
+  expect(await ended).toEqual([0, null]);
+});
+
+describe('a worker', () => {
+  let worker: OrcProcess;
+  beforeAll(async () => {
+    const variables = { CANARY: 'must not leak', API_TOKEN: 'token', PASSED: 'secret-3' };
+    worker = await startWorkerProcess({ ...store.env, ...variables, ORC_VERSION: '9', LOG_LEVEL: 'trace' });
+  });
+  afterAll(async () => {
+    await worker.stop();
+  });
+
+  test('a payload passes through the queue byte for byte, and the environment of the worker stays with it', async () => {
+    const source = `
     const hash = require('node:crypto').createHash('sha256');
     process.stdin.on('data', (chunk) => hash.update(chunk)).on('end', () =>
       console.log(JSON.stringify({ payload: hash.digest('hex'), env: process.env })));`;
-  const action = { ...(script(source) as CommandAction), passEnv: ['API_TOKEN'] };
-  const [runId = ''] = await accept('payload', { action }, [HARD_PAYLOAD.toString()]);
-  await startWorker({ CANARY: 'must not leak', API_TOKEN: 'token', ORC_VERSION: '9' });
-  await eventually(() => statusOf(runId)).toBe('succeeded');
-  const { payload, env } = JSON.parse(await stdoutOf(runId));
-  expect(payload).toBe(sha256(HARD_PAYLOAD));
-  const { PATH, HOME } = process.env;
-  expect(env).toEqual({
-    PATH,
-    HOME,
-    API_TOKEN: 'token',
-    ORC_WORKER: (await store.runs.get(runId))?.worker,
-    ORC_RUN_ID: runId,
-    ORC_AUTOMATION: 'payload',
-    ORC_ATTEMPT: '1',
-    ORC_PAYLOAD_FILE: expect.any(String),
-    ORC_ACCEPTED_AT: (await store.runs.get(runId))?.acceptedAt.toISOString(),
+    const action = { ...(script(source) as CommandAction), passEnv: ['API_TOKEN'] };
+    const [runId = ''] = await accept('payload', { action }, [HARD_PAYLOAD.toString()]);
+    await eventually(() => statusOf(runId)).toBe('succeeded');
+    const { payload, env } = JSON.parse(await stdoutOf(runId));
+    expect(payload).toBe(sha256(HARD_PAYLOAD));
+    const { PATH, HOME } = process.env;
+    expect(env).toEqual({
+      PATH,
+      HOME,
+      API_TOKEN: 'token',
+      ORC_WORKER: (await store.runs.get(runId))?.worker,
+      ORC_RUN_ID: runId,
+      ORC_AUTOMATION: 'payload',
+      ORC_ATTEMPT: '1',
+      ORC_PAYLOAD_FILE: expect.any(String),
+      ORC_RESULT_FILE: expect.any(String),
+      ORC_ARTIFACTS_DIR: expect.any(String),
+      ORC_ACCEPTED_AT: (await store.runs.get(runId))?.acceptedAt.toISOString(),
+    });
   });
-});
 
-test('no secret of the worker, of its payloads or of its automations is in its log', async () => {
-  const action = { ...(command('true') as CommandAction), env: { STORED: 'secret-1' }, passEnv: ['PASSED'] };
-  const [runId = ''] = await accept('log', { action }, ['{"token":"secret-2"}']);
-  const worker = await startWorker({ PASSED: 'secret-3', LOG_LEVEL: 'trace' });
-  await worker.record(({ msg, runId: id }) => msg === 'run ended' && id === runId);
-  expect(worker.lines.join('\n')).not.toContain('secret-');
-});
-
-test('a run whose command fails is failed, and says how', async () => {
-  const [runId = ''] = await accept('fails', { action: command('sh', '-c', 'echo no >&2; exit 3') });
-  await startWorker();
-  await eventually(() => statusOf(runId)).toBe('failed');
-  expect(await store.runs.get(runId)).toMatchObject({
-    attempt: 1,
-    endedAt: expect.any(Date),
-    outcome: { reason: 'exit_code', exitCode: 3, message: 'The command exited with code 3.' },
+  test('no secret of the worker, of its payloads or of its automations is in its log', async () => {
+    const action = {
+      ...(command('true') as CommandAction),
+      env: { STORED: 'secret-1' },
+      passEnv: ['PASSED'],
+    };
+    const [runId = ''] = await accept('log', { action }, ['{"token":"secret-2"}']);
+    await worker.record(({ msg, runId: id }) => msg === 'run ended' && id === runId);
+    expect(worker.lines.join('\n')).not.toContain('secret-');
   });
-  expect((await readLog(store, runId)).stderr).toBe('no\n');
-});
 
-test('a run that takes too long is timed out, and that is its final status', async () => {
-  const [runId = ''] = await accept('slow', { action: command('sleep', '1000'), timeoutMs: 300 });
-  await startWorker();
-  await eventually(() => statusOf(runId)).toBe('timed_out');
-  expect((await store.runs.get(runId))?.outcome).toMatchObject({ reason: 'timeout', signal: 'SIGTERM' });
+  test('a run whose command fails is failed, and says how', async () => {
+    const [runId = ''] = await accept('fails', { action: command('sh', '-c', 'echo no >&2; exit 3') });
+    await eventually(() => statusOf(runId)).toBe('failed');
+    expect(await store.runs.get(runId)).toMatchObject({
+      attempt: 1,
+      endedAt: expect.any(Date),
+      outcome: { reason: 'exit_code', exitCode: 3, message: 'The command exited with code 3.' },
+    });
+    expect((await readLog(store, runId)).stderr).toBe('no\n');
+  });
+
+  test('a run that takes too long is timed out, and that is its final status', async () => {
+    const [runId = ''] = await accept('slow', { action: command('sleep', '1000'), timeoutMs: 300 });
+    await eventually(() => statusOf(runId)).toBe('timed_out');
+    expect((await store.runs.get(runId))?.outcome).toMatchObject({ reason: 'timeout', signal: 'SIGTERM' });
+  });
+
+  test('a run that fails twice and has three attempts is retried until it succeeds', async () => {
+    const file = folder('counter');
+    const source = 'echo x >>"$1"; echo "attempt $ORC_ATTEMPT"; [ "$(wc -l <"$1")" -eq 3 ]';
+    const [runId = ''] = await accept('retried', {
+      action: command('sh', '-c', source, 'sh', file),
+      attempts: 3,
+    });
+    await eventually(() => statusOf(runId)).toBe('retrying');
+    expect((await store.runs.get(runId))?.outcome).toMatchObject({ status: 'failed', exitCode: 1 });
+    expect((await store.runs.get(runId))?.endedAt).toBeUndefined();
+    await eventually(() => statusOf(runId)).toBe('succeeded');
+    expect(await store.runs.get(runId)).toMatchObject({
+      attempt: 3,
+      maxAttempts: 3,
+      outcome: { exitCode: 0 },
+    });
+    expect(readFileSync(file, 'utf8')).toBe('x\nx\nx\n');
+    const { entries } = await readLog(store, runId);
+    const printed = entries.filter(({ source }) => source === 'stdout');
+    expect(printed.map(({ attempt, data }) => [attempt, String(data)])).toEqual([
+      [1, 'attempt 1\n'],
+      [2, 'attempt 2\n'],
+      [3, 'attempt 3\n'],
+    ]);
+  });
+
+  test('a run whose attempts all fail is failed after the last', async () => {
+    const file = folder('exhausted');
+    const action = command('sh', '-c', 'echo x >>"$1"; exit 5', 'sh', file);
+    const [runId = ''] = await accept('exhausted', { action, attempts: 2 });
+    await eventually(() => statusOf(runId)).toBe('failed');
+    expect(await store.runs.get(runId)).toMatchObject({ attempt: 2, outcome: { exitCode: 5 } });
+    expect(readFileSync(file, 'utf8')).toBe('x\nx\n');
+  });
+
+  test('a delivery is tried again after 503, with the same webhook-id', async () => {
+    const receiver = await startReceiver((response, _, count) =>
+      answerStatus(count === 1 ? 503 : 204)(response),
+    );
+    const [runId = ''] = await accept('delivery', {
+      action: { type: 'http', url: receiver.url },
+      attempts: 5,
+    });
+    await eventually(() => statusOf(runId)).toBe('succeeded');
+    expect(receiver.requests.map(({ headers }) => headers['webhook-id'])).toEqual([runId, runId]);
+    expect((await store.runs.get(runId))?.outcome).toMatchObject({ httpStatus: 204 });
+  });
+
+  test('a delivery is not tried again after 404, however many attempts there are', async () => {
+    const receiver = await startReceiver(answerStatus(404));
+    const [runId = ''] = await accept('refused', {
+      action: { type: 'http', url: receiver.url },
+      attempts: 5,
+    });
+    await eventually(() => statusOf(runId)).toBe('failed');
+    expect(await store.runs.get(runId)).toMatchObject({ attempt: 1, outcome: { httpStatus: 404 } });
+    expect(receiver.requests).toHaveLength(1);
+  });
 });
 
 test('RUN_TIMEOUT_MS limits the runs of automations without a limit of their own', async () => {
   const [runId = ''] = await accept('slow-by-default', { action: command('sleep', '1000') });
   await startWorker({ RUN_TIMEOUT_MS: '200' });
   await eventually(() => statusOf(runId)).toBe('timed_out');
-});
-
-test('a run that fails twice and has three attempts is retried until it succeeds', async () => {
-  const file = folder('counter');
-  const source = 'echo x >>"$1"; echo "attempt $ORC_ATTEMPT"; [ "$(wc -l <"$1")" -eq 3 ]';
-  const [runId = ''] = await accept('retried', {
-    action: command('sh', '-c', source, 'sh', file),
-    attempts: 3,
-  });
-  await startWorker();
-  await eventually(() => statusOf(runId)).toBe('retrying');
-  expect((await store.runs.get(runId))?.outcome).toMatchObject({ status: 'failed', exitCode: 1 });
-  expect((await store.runs.get(runId))?.endedAt).toBeUndefined();
-  await eventually(() => statusOf(runId)).toBe('succeeded');
-  expect(await store.runs.get(runId)).toMatchObject({ attempt: 3, maxAttempts: 3, outcome: { exitCode: 0 } });
-  expect(readFileSync(file, 'utf8')).toBe('x\nx\nx\n');
-  const { entries } = await readLog(store, runId);
-  const printed = entries.filter(({ source }) => source === 'stdout');
-  expect(printed.map(({ attempt, data }) => [attempt, String(data)])).toEqual([
-    [1, 'attempt 1\n'],
-    [2, 'attempt 2\n'],
-    [3, 'attempt 3\n'],
-  ]);
-});
-
-test('a run whose attempts all fail is failed after the last', async () => {
-  const file = folder('exhausted');
-  const action = command('sh', '-c', 'echo x >>"$1"; exit 5', 'sh', file);
-  const [runId = ''] = await accept('exhausted', { action, attempts: 2 });
-  await startWorker();
-  await eventually(() => statusOf(runId)).toBe('failed');
-  expect(await store.runs.get(runId)).toMatchObject({ attempt: 2, outcome: { exitCode: 5 } });
-  expect(readFileSync(file, 'utf8')).toBe('x\nx\n');
-});
-
-test('a delivery is tried again after 503, with the same webhook-id', async () => {
-  const receiver = await startReceiver((response, _, count) =>
-    answerStatus(count === 1 ? 503 : 204)(response),
-  );
-  const [runId = ''] = await accept('delivery', { action: { type: 'http', url: receiver.url }, attempts: 5 });
-  await startWorker();
-  await eventually(() => statusOf(runId)).toBe('succeeded');
-  expect(receiver.requests.map(({ headers }) => headers['webhook-id'])).toEqual([runId, runId]);
-  expect((await store.runs.get(runId))?.outcome).toMatchObject({ httpStatus: 204 });
-});
-
-test('a delivery is not tried again after 404, however many attempts there are', async () => {
-  const receiver = await startReceiver(answerStatus(404));
-  const [runId = ''] = await accept('refused', { action: { type: 'http', url: receiver.url }, attempts: 5 });
-  await startWorker();
-  await eventually(() => statusOf(runId)).toBe('failed');
-  expect(await store.runs.get(runId)).toMatchObject({ attempt: 1, outcome: { httpStatus: 404 } });
-  expect(receiver.requests).toHaveLength(1);
 });
 
 test('a run that waits while its automation is disabled is cancelled, whatever attempts are left', async () => {

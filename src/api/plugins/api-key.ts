@@ -78,13 +78,14 @@ export const apiKeyPlugin = fastifyPlugin(
     app.decorateRequest('automation', undefined);
     app.decorateRequest('acceptBy', 0);
 
-    app.addHook('onRequest', async (request) => {
+    app.addHook('onRequest', (request, _reply, done) => {
       const { headers } = request;
-      if (headers['x-api-key'] === undefined) throw await refusal(request, 'missing_api_key');
-      if (!apiKeyHeader.Check(headers) || !isWellFormedApiKey(headers['x-api-key'])) {
-        throw await refusal(request, 'invalid_api_key');
+      if (apiKeyHeader.Check(headers) && isWellFormedApiKey(headers['x-api-key'])) {
+        request.apiKey = headers['x-api-key'];
+        return done();
       }
-      request.apiKey = headers['x-api-key'];
+      const id = headers['x-api-key'] === undefined ? 'missing_api_key' : 'invalid_api_key';
+      void refusal(request, id).then(done, done);
     });
 
     /** Asks Redis. @throws ApiError unless the key opens an automation that is enabled */

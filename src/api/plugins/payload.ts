@@ -1,8 +1,8 @@
-import { isUtf8 } from 'node:buffer';
 import type { Readable } from 'node:stream';
 import type { FastifyInstance, FastifyRequest } from 'fastify';
 import fastifyPlugin from 'fastify-plugin';
 import type { ErrorId } from '../../core/errors.ts';
+import { EMPTY_PAYLOAD, readJson } from '../../core/payload.ts';
 
 declare module 'fastify' {
   interface FastifyRequest {
@@ -14,8 +14,6 @@ declare module 'fastify' {
     declaredType: string | undefined;
   }
 }
-
-const EMPTY_PAYLOAD = '{}';
 
 /** What Fastify takes every body for. It remembers who reads a type that is named, unlike a missing one. */
 const ANY_TYPE = 'application/octet-stream';
@@ -35,40 +33,41 @@ export const payloadPlugin = fastifyPlugin(
     app.decorateRequest('declaredType', undefined);
 
     // Fastify answers an unparsable content type itself, before any preHandler; so it does not get to see it.
-    app.addHook('onRequest', async (request) => {
+    app.addHook('onRequest', (request, _reply, done) => {
       request.declaredType = request.headers['content-type'];
       request.raw.headers['content-type'] = ANY_TYPE;
+      done();
     });
 
     app.removeAllContentTypeParsers();
-    app.addContentTypeParser(ANY_TYPE, async (request: FastifyRequest, body: Readable) => {
-      const parsed = parse(request, await receive(body, request.routeOptions.bodyLimit));
-      if (typeof parsed !== 'string') return parsed.value;
-      request.bodyProblem = parsed;
-      return undefined;
-    });
-
-    // No body counts as an empty object.
-    app.addHook('preValidation', async (request) => {
-      if (request.body === undefined && request.bodyProblem === undefined) request.body = {};
+    app.addContentTypeParser(ANY_TYPE, (request: FastifyRequest, body: Readable, done) => {
+      receive(body, request.routeOptions.bodyLimit, (received) => {
+        const parsed = parse(request, received);
+        if (typeof parsed !== 'string') return done(null, parsed.value);
+        request.bodyProblem = parsed;
+        done(null);
+      });
     });
   },
   { name: 'payload', fastify: '5.x' },
 );
 
-/** The bytes of a body. What comes after too many of them is read and thrown away, so that the connection stays usable. */
-function receive(body: Readable, limitBytes: number): Promise<Buffer | ErrorId> {
-  return new Promise((resolve) => {
-    const chunks: Buffer[] = [];
-    let size = 0;
-    body.on('data', (chunk: Buffer) => {
-      size += chunk.length;
-      if (size <= limitBytes) chunks.push(chunk);
-      else resolve('payload_too_large');
-    });
-    body.on('end', () => resolve(Buffer.concat(chunks)));
-    // A client that goes away in the middle of its body has failed, not the service.
-    body.on('error', () => resolve('bad_request'));
+/** Tells once of the bytes of a body. What comes after too many of them is read and thrown away, so that the connection stays usable. */
+function receive(body: Readable, limitBytes: number, tell: (received: Buffer | ErrorId) => void): void {
+  const chunks: Buffer[] = [];
+  let size = 0;
+  body.on('data', (chunk: Buffer) => {
+    const wasTooLarge = size > limitBytes;
+    size += chunk.length;
+    if (size <= limitBytes) chunks.push(chunk);
+    else if (!wasTooLarge) tell('payload_too_large');
+  });
+  body.on('end', () => {
+    if (size <= limitBytes) tell(Buffer.concat(chunks));
+  });
+  // A client that goes away in the middle of its body has failed, not the service.
+  body.on('error', () => {
+    if (size <= limitBytes) tell('bad_request');
   });
 }
 
@@ -80,13 +79,8 @@ function parse(request: FastifyRequest, received: Buffer | ErrorId): { value: un
   if (encoding !== undefined && encoding.toLowerCase() !== 'identity') return 'unsupported_content_encoding';
   if (declaredType === undefined || !JSON_MEDIA_TYPE.test(declaredType)) return 'unsupported_media_type';
   if (typeof received === 'string') return received;
-  if (!isUtf8(received)) return 'invalid_json';
-  const text = received.toString('utf8');
-  try {
-    const value: unknown = JSON.parse(text);
-    request.payload = text;
-    return { value };
-  } catch {
-    return 'invalid_json';
-  }
+  const read = readJson(received);
+  if (!read) return 'invalid_json';
+  request.payload = read.text;
+  return { value: read.value };
 }

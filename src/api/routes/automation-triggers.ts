@@ -7,6 +7,8 @@ import type { Store } from '../../store/store.ts';
 import type { HealthMonitor } from '../health-monitor.ts';
 import { apiKeyPlugin } from '../plugins/api-key.ts';
 import { payloadPlugin } from '../plugins/payload.ts';
+import { prefersRepresentation } from '../prefer.ts';
+import { runRepresentation } from '../run-representation.ts';
 import { traceContextOf } from '../trace-context.ts';
 import { triggerOperation } from '../trigger-operation.ts';
 import { answerOf, unacceptedError } from '../verdict-answer.ts';
@@ -44,8 +46,8 @@ export const automationTriggersRoute: FastifyPluginAsyncTypebox<AutomationTrigge
       if (!automation) throw new ApiError('internal_error', { cause: new Error('not authenticated') });
       const idempotencyKey = request.headers['idempotency-key'];
       const trace = tracing?.contextOf(request) ?? traceContextOf(request.headers);
-      const run = { id: newRunId(), payload, requestId, ...trace, idempotencyKey, caller };
-      const accepting = store.runs.accept(automation, run, { endsAt: request.acceptBy, maxQueuedRuns });
+      const newRun = { id: newRunId(), payload, requestId, ...trace, idempotencyKey, caller };
+      const accepting = store.runs.accept(automation, newRun, { endsAt: request.acceptBy, maxQueuedRuns });
       const verdict = await accepting.catch((cause) => {
         throw unacceptedError(cause);
       });
@@ -55,7 +57,19 @@ export const automationTriggersRoute: FastifyPluginAsyncTypebox<AutomationTrigge
       request.runId = runId;
       if (verdict.status === 'replayed') metrics?.requestReplayed();
       else metrics?.runAccepted(automation.slug, (performance.now() - request.receivedAt) / 1000);
-      return reply.code(202).header('cache-control', 'no-store').headers(headers).send({ runId, status });
+      reply.code(202).header('cache-control', 'no-store').headers(headers);
+      const run = verdict.status === 'replayed' ? verdict.run : undefined;
+      const isWanted = run !== undefined && prefersRepresentation(request.headers.prefer);
+      const representation = isWanted
+        ? await runRepresentation(store, run, request.acceptBy).catch((cause) => {
+            throw unacceptedError(cause);
+          })
+        : undefined;
+      if (representation === undefined) return reply.send({ runId, status });
+      return reply
+        .header('preference-applied', 'return=representation')
+        .type('application/json; charset=utf-8')
+        .send(representation);
     },
   });
 };

@@ -49,10 +49,10 @@ export async function healthRoute(
         ...errorResponses(...EVERY_REQUEST_ERRORS),
       },
     },
-    handler: async (request, reply) => {
+    handler: (request, reply) => {
       const sample = health.latest;
       reply.header('cache-control', 'no-store');
-      if (sample.status !== 'unavailable') return report(sample);
+      if (sample.status !== 'unavailable') return reply.send(report(sample));
       request.errorId = 'queue_unavailable';
       return reply.code(503).header('retry-after', 2).send(unhealthy(sample));
     },

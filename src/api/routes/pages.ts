@@ -68,6 +68,12 @@ export async function pagesRoutes(app: FastifyInstance, { site, publicUrl }: Pag
     );
   }
 
+  const moved = site.pages.filter(({ path }) => path !== '/').map(({ path }) => [`${path}/`, path] as const);
+  // Browsers and feed readers that do not look at a page ask for this icon.
+  for (const [from, to] of [...moved, ['/favicon.ico', '/assets/icon.svg'] as const]) {
+    app.get(from, async (_, reply) => reply.header('cache-control', 'no-cache').redirect(to, 308));
+  }
+
   for (const [path, { type, text }] of Object.entries(site.assets)) {
     const asset = documentOf(text);
     app.get(path, async (request, reply) => sendDocument(request, reply, type, asset));

@@ -1,7 +1,7 @@
 import { mkdtemp, rmdir, statfs } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { checkOwnFolder, DATA_FOLDER, DataFolderError } from '../../local/data-folder.ts';
-import { type Finding, ok, problem, warning } from './finding.ts';
+import { type Finding, ok, problem, warning } from '../../ops/findings/finding.ts';
 
 /** Bytes. The append-only file may double while Redis rewrites it. */
 const LOW_SPACE = 1_073_741_824;

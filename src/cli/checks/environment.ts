@@ -1,7 +1,7 @@
 import { isIP, isIPv6 } from 'node:net';
 import type { Config } from '../../config.ts';
 import { isLoopback } from '../../core/loopback.ts';
-import { type Finding, ok, problem, warning } from './finding.ts';
+import { type Finding, ok, problem, warning } from '../../ops/findings/finding.ts';
 
 /** A network with a shorter prefix than this, in bits, is too large to hold only one's own proxies. */
 const WIDEST_PREFIX = { ipv4: 8, ipv6: 16 } as const;

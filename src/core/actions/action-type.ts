@@ -14,7 +14,6 @@ export interface FieldProblem {
 export interface SecretSources {
   /** The worker's own. */
   environment: Readonly<NodeJS.ProcessEnv>;
-  signingSecret?: string | undefined;
 }
 
 /** What orc knows of one type of action: A as it is stored, F as the fields of an automation's entry. */

@@ -1,14 +1,19 @@
 import type { ActionType } from './action-type.ts';
-import { type CommandAction, type CommandEndReason, command } from './command.ts';
-import { type HttpAction, type HttpEndReason, http } from './http.ts';
+import { AGENT_END_REASONS, type AgentAction, agent } from './agent.ts';
+import { COMMAND_END_REASONS, type CommandAction, command } from './command.ts';
+import { HTTP_END_REASONS, type HttpAction, http } from './http.ts';
 
-export type Action = CommandAction | HttpAction;
+export type Action = CommandAction | AgentAction | HttpAction;
 
 /** Why an attempt ended, as far as only actions of one type can. */
-export type ActionEndReason = CommandEndReason | HttpEndReason;
+export const ACTION_END_REASONS = [
+  ...COMMAND_END_REASONS,
+  ...AGENT_END_REASONS,
+  ...HTTP_END_REASONS,
+] as const;
 
 /** The types of actions, by the `type` of their actions. */
-export const ACTION_TYPES: Readonly<Record<string, ActionType>> = { command, http } satisfies Record<
+export const ACTION_TYPES: Readonly<Record<string, ActionType>> = { command, agent, http } satisfies Record<
   Action['type'],
   ActionType
 >;

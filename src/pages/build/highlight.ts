@@ -1,7 +1,7 @@
 import { type BundledLanguage, createCssVariablesTheme, createHighlighter } from 'shiki';
 import { BASE_URL } from '../page.ts';
 
-const LANGUAGES: BundledLanguage[] = ['groovy', 'json', 'python', 'sh', 'ts', 'yaml'];
+const LANGUAGES: BundledLanguage[] = ['groovy', 'js', 'json', 'python', 'sh', 'ts', 'yaml'];
 
 /** A theme that gives tokens their kind instead of a colour. */
 const THEME = createCssVariablesTheme({ name: 'kinds', variablePrefix: '', fontStyle: false });

@@ -36,6 +36,20 @@ export async function readPages(): Promise<Page[]> {
         'Ready-made requests for curl, shell, GitHub Actions, GitLab CI, Jenkins, Python, TypeScript, uptime monitors and AI agents.',
       markdown: await read('recipes.md'),
     },
+    {
+      path: '/docs/events',
+      title: 'orc events',
+      description:
+        'What is sent when a run has ended, how to verify its signature, and how to pass it on to Slack and GitHub.',
+      markdown: await read('events.md'),
+    },
+    {
+      path: '/docs/operate',
+      title: 'orc for operators',
+      description:
+        'Where an operator begins: the command line, the automations screen, what callers ask for, what to do when something fails.',
+      markdown: await read('operate.md'),
+    },
   ];
   return pages.map((page) => ({ ...page, twin: page.path === '/' ? '/index.md' : `${page.path}.md` }));
 }

@@ -15,10 +15,15 @@ const LANGUAGE_NAMES: Readonly<Record<string, string>> = {
 /** A page with at least this many sections has a table of contents. */
 const MIN_SECTIONS_LISTED = 5;
 
+/** A list of a page's sections, which Markdown needs; HTML has the table of contents. */
+const SECTION_LIST = /<ul>\n(?:<li>\d{3} <a href="#\w+"><code>\w+<\/code><\/a><\/li>\n)+<\/ul>\n/;
+
 const NAVIGATION = [
   ['/docs', 'Docs'],
   ['/docs/recipes', 'Recipes'],
+  ['/docs/events', 'Events'],
   ['/docs/errors', 'Errors'],
+  ['/docs/operate', 'Operate'],
 ] as const;
 
 /** A page as a complete HTML document. {@link BASE_URL} stays where the origin is shown; links are relative to it. */
@@ -31,7 +36,7 @@ export function renderHtml({ path, twin, title, description, markdown }: Page): 
 <ul>${sections.map(({ id, html }) => `<li><a href="#${id}">${html}</a></li>`).join('')}</ul>
 </nav>
 `;
-  const hasContents = sections.length >= MIN_SECTIONS_LISTED && path !== '/docs/errors';
+  const hasContents = sections.length >= MIN_SECTIONS_LISTED;
   return `<!doctype html>
 <html lang="en">
 <head>
@@ -42,7 +47,7 @@ export function renderHtml({ path, twin, title, description, markdown }: Page): 
 <link rel="icon" href="/assets/icon.svg" type="image/svg+xml">
 <link rel="stylesheet" href="/assets/page.css">
 <link rel="alternate" type="text/markdown" href="${twin}">
-<script src="/assets/copy.js" type="module"></script>
+<script src="/assets/page.js" type="module"></script>
 </head>
 <body>
 <a class="skip" href="#main">Skip to the content</a>
@@ -51,7 +56,7 @@ export function renderHtml({ path, twin, title, description, markdown }: Page): 
 <nav aria-label="Pages">${navigation.join('\n')}</nav>
 </header>
 <main id="main" tabindex="-1">
-${hasContents ? body.replace('<h2', () => `${contents}<h2`) : body}</main>
+${hasContents ? body.replace(SECTION_LIST, '').replace('<h2', () => `${contents}<h2`) : body}</main>
 <footer>
 <a href="${twin}">This page as Markdown</a>
 <a href="/openapi.json">OpenAPI</a>
@@ -70,9 +75,12 @@ function renderBody(markdown: string) {
       heading({ tokens, depth }) {
         const html = this.parser.parseInline(tokens);
         if (depth === 1) return `<h1>${html}</h1>\n`;
-        const id = anchorOf(html);
-        sections.push({ id, html });
-        return `<h${depth} id="${id}"><a href="#${id}">${html}</a></h${depth}>\n`;
+        // An error's heading begins with its status; its anchor is its identifier.
+        const [, status, error] = /^(\d{3}) (\w+)$/.exec(html) ?? [];
+        const id = error ?? anchorOf(html);
+        const shown = error === undefined ? html : `<span class="status">${status}</span> ${error}`;
+        if (depth === 2) sections.push({ id, html });
+        return `<h${depth} id="${id}"><a href="#${id}">${shown}</a></h${depth}>\n`;
       },
       code({ text, lang = '' }) {
         const [language = '', file] = lang.split(' ');

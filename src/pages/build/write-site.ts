@@ -12,8 +12,8 @@ const site: Site = {
   pages: pages.map((page) => ({ ...page, html: renderHtml(page) })),
   texts: { '/llms.txt': llmsTxt(pages), '/llms-full.txt': llmsFullTxt(pages) },
   assets: {
-    '/assets/page.css': { type: 'text/css', text: await asset('page.css') },
-    '/assets/copy.js': { type: 'text/javascript', text: await asset('copy.js') },
+    '/assets/page.css': { type: 'text/css', text: (await asset('tokens.css')) + (await asset('page.css')) },
+    '/assets/page.js': { type: 'text/javascript', text: await asset('page.js') },
     '/assets/icon.svg': { type: 'image/svg+xml', text: await asset('icon.svg') },
   },
 };

@@ -2,12 +2,14 @@ import { ACTION_TYPES, type Action, unknownType } from '../../core/actions/actio
 import type { AttemptResult } from '../../core/run.ts';
 import type { ExecutableAutomation } from '../../store/automations.ts';
 import type { ActionContext, ActionSettings, Performer } from './action.ts';
+import { openAgents } from './agent/agent.ts';
 import { openCommands } from './command.ts';
 import { openDeliveries } from './http.ts';
 
 /** What executes actions, by their `type`. */
 export const PERFORMERS: Readonly<Record<string, (settings: ActionSettings) => Performer>> = {
   command: openCommands,
+  agent: openAgents,
   http: openDeliveries,
 } satisfies Record<Action['type'], unknown>;
 
@@ -22,11 +24,14 @@ export function openActions(settings: ActionSettings): Actions {
   const performers = new Map(Object.entries(PERFORMERS).map(([type, open]) => [type, open(settings)]));
   const { environment } = settings;
   return {
-    perform: async ({ action, signingSecret }, context) => {
+    perform: async ({ action, signingSecrets }, context) => {
       const performer = performers.get(action.type) ?? unknownType(action);
-      return performer.perform(action, { ...context, signingSecret });
+      return performer.perform(action, { ...context, signingSecrets });
     },
-    secretsOf: ({ action, signingSecret }) =>
-      ACTION_TYPES[action.type]?.secretsOf(action, { environment, signingSecret }) ?? [],
+    secretsOf: ({ action, signingSecrets }) => [
+      // Known with and without the prefix that says what they are.
+      ...signingSecrets.map((secret) => secret.replace(/^whsec_/, '')),
+      ...(ACTION_TYPES[action.type]?.secretsOf(action, { environment }) ?? []),
+    ],
   };
 }

@@ -1,23 +1,26 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdir, stat, writeFile } from 'node:fs/promises';
-import { join } from 'node:path';
-import { type CommandAction, INHERITED_VARIABLES } from '../../core/actions/command.ts';
+import { isAbsolute, join, resolve } from 'node:path';
+import type { CommandAction } from '../../core/actions/command.ts';
 import { withDeadline } from '../../core/deadline.ts';
-import type { AttemptResult, RunAttempt } from '../../core/run.ts';
+import type { AttemptResult } from '../../core/run.ts';
 import { LOCK_LOST } from '../lease.ts';
 import { removeFolder } from '../remove-folder.ts';
-import { killMarked, type RunMark, signalGroup, signalMarked } from '../run-processes.ts';
-import { type ActionContext, type ActionSettings, type Performer, TIMED_OUT } from './action.ts';
+import { readResultFile } from '../run-result.ts';
+import { type ActionContext, type ActionSettings, type Performer, TIMED_OUT, withResult } from './action.ts';
+import {
+  environmentOf,
+  LOST_GRACE_MS,
+  markOf,
+  noteMissing,
+  OUTPUT_DRAIN_MS,
+  TERMINATION_GRACE_MS,
+  terminationOf,
+} from './program.ts';
 
-/** Between the TERM and the KILL of a command that must end, in milliseconds. */
-const TERMINATION_GRACE_MS = 5000;
-
-/** The same when the run is lost, and somebody else may soon execute it or does so already, in milliseconds. */
-const LOST_GRACE_MS = 1000;
-
-/** After the command's exit its output is waited for this long, in milliseconds: an escaped process can hold it open. */
-const OUTPUT_DRAIN_MS = 1000;
+/** The exit code of a shell that did not find a command (POSIX, "Exit Status for Commands"). */
+const NOT_FOUND_CODE = 127;
 
 type CommandSettings = Pick<ActionSettings, 'environment' | 'workFolders'>;
 
@@ -39,15 +42,25 @@ async function runCommand(
   let scratch: string | undefined;
   try {
     scratch = await workFolders.create();
-    const payloadFile = join(scratch, 'payload.json');
+    const files = {
+      payload: join(scratch, 'payload.json'),
+      result: join(scratch, 'result.json'),
+      artifacts: join(scratch, 'artifacts'),
+    };
     const cwd = action.cwd ?? join(scratch, 'work');
-    await writeFile(payloadFile, run.payload, { mode: 0o600 });
+    noteMissing(action, environment, log, 'command');
+    await writeFile(files.payload, run.payload, { mode: 0o600 });
+    await mkdir(files.artifacts);
     if (action.cwd === undefined) await mkdir(cwd);
-    const env = environmentOf(action, environment, context, payloadFile);
-    return await execute(action.argv, cwd, env, context);
+    const env = environmentOf(action, environment, context, files);
+    const ending = await execute(action.argv, cwd, env, context);
+    // Also of a command that failed or was ended. Those of a lost run are its next worker's to keep.
+    if (context.signal.reason !== LOCK_LOST) await context.artifacts.collect(files.artifacts);
+    if (ending === 'interrupted') return ending;
+    return withResult(explained(ending, action), await readResultFile(files.result), log);
   } catch (error) {
     // Whatever fails, fails before the program runs: its folder, its start, the size of its arguments.
-    const message = `The command could not be started: ${await explain(error as Error, action)}.`;
+    const message = `The command could not be started: ${await explain(error as NodeJS.ErrnoException, action)}.`;
     log.note(message);
     return { outcome: { status: 'failed', reason: 'not_started', message }, mayRetry: true };
   } finally {
@@ -56,34 +69,43 @@ async function runCommand(
   }
 }
 
-/** Node's message names the program also when it is the working directory that is missing. */
-async function explain(error: Error, { cwd }: CommandAction): Promise<string> {
+/** What Node's message leaves open: it names the program also when it is the working directory that is missing. */
+async function explain(error: NodeJS.ErrnoException, { argv, cwd }: CommandAction): Promise<string> {
   const isDirectory = cwd === undefined || (await stat(cwd).catch(() => undefined))?.isDirectory();
-  return isDirectory ? error.message : `there is no directory ${cwd}`;
+  if (!isDirectory) return `there is no directory ${cwd}`;
+  const [program = ''] = argv;
+  if (!error.syscall?.startsWith('spawn')) return error.message;
+  if (error.code === 'EACCES') return `the worker may not execute ${program} (${error.message})`;
+  if (error.code !== 'ENOENT') return error.message;
+  return `${await whyNotFound(program, cwd)} (${error.message})`;
 }
 
-function environmentOf(
-  { env, passEnv }: CommandAction,
-  environment: Readonly<NodeJS.ProcessEnv>,
-  { run, guard }: ActionContext,
-  payloadFile: string,
-): NodeJS.ProcessEnv {
-  const taken = [...INHERITED_VARIABLES, ...passEnv].map((name) => [name, environment[name]]);
-  return {
-    ...Object.fromEntries(taken.filter(([, value]) => value !== undefined)),
-    ...env,
-    ...markOf(run, guard.workerId),
-    ORC_AUTOMATION: run.automation,
-    ORC_PAYLOAD_FILE: payloadFile,
-    ORC_ACCEPTED_AT: run.acceptedAt.toISOString(),
-    ...(run.traceparent !== undefined && { TRACEPARENT: run.traceparent }),
-    ...(run.tracestate !== undefined && { TRACESTATE: run.tracestate }),
-  };
+async function whyNotFound(program: string, cwd: string | undefined): Promise<string> {
+  if (!program.includes('/')) {
+    const place =
+      cwd === undefined ? 'the working directory is an empty one' : `it is not looked for in ${cwd}`;
+    return `${program} is not on the PATH of the worker, and ${place}; use an absolute path, or --cwd DIR with ./${program}`;
+  }
+  if (cwd === undefined && !isAbsolute(program)) {
+    return `${program} is not in the empty working directory of the attempt; use an absolute path, or set --cwd`;
+  }
+  const path = resolve(cwd ?? '/', program);
+  const isThere = (await stat(path).catch(() => undefined)) !== undefined;
+  return isThere
+    ? `the interpreter in the first line of ${path} is missing`
+    : `there is no ${path} on this worker`;
 }
 
-/** The part of the command's environment by which the processes that it starts are found again. */
-function markOf({ id, attempt }: RunAttempt, workerId: string): Required<RunMark> {
-  return { ORC_WORKER: workerId, ORC_RUN_ID: id, ORC_ATTEMPT: String(attempt) };
+/** A shell that does not find a command says so, but not why. */
+function explained(ending: AttemptResult, { cwd }: CommandAction): AttemptResult {
+  const { outcome } = ending;
+  if (outcome.exitCode !== NOT_FOUND_CODE || outcome.status !== 'failed') return ending;
+  const why =
+    cwd === undefined
+      ? 'It ran in an empty working directory; use an absolute path, or set --cwd'
+      : 'Use an absolute path';
+  const message = `The command exited with code ${NOT_FOUND_CODE}: a command was not found. ${why}.`;
+  return { ...ending, outcome: { ...outcome, message } };
 }
 
 async function execute(
@@ -137,27 +159,6 @@ async function execute(
   } finally {
     guarded.end();
   }
-}
-
-/** Ends everything that a command started: by TERM and, after a grace period, by KILL. */
-function terminationOf(group: number, mark: RunMark) {
-  let told: Promise<unknown> | undefined;
-  let kill: NodeJS.Timeout | undefined;
-  return {
-    begin: (graceMs: number) => {
-      signalGroup(group, 'SIGTERM');
-      told = signalMarked([mark], 'SIGTERM', group);
-      kill = setTimeout(() => signalGroup(group, 'SIGKILL'), graceMs);
-    },
-    /** Called when the command has exited. What left its group is looked for only if it was made to end. */
-    complete: async () => {
-      clearTimeout(kill);
-      signalGroup(group, 'SIGKILL');
-      if (told === undefined) return;
-      await told;
-      await killMarked([mark]);
-    },
-  };
 }
 
 function judge(

@@ -1,13 +1,12 @@
-import { type ClientRequest, type IncomingMessage, request as requestByHttp } from 'node:http';
-import { request as requestByHttps } from 'node:https';
-import { urlToHttpOptions } from 'node:url';
-import { Webhook } from 'standardwebhooks';
+import type { IncomingMessage } from 'node:http';
 import type { HttpAction } from '../../core/actions/http.ts';
 import { withDeadline } from '../../core/deadline.ts';
-import type { AttemptResult } from '../../core/run.ts';
+import { type AttemptResult, MAX_RESULT_BYTES } from '../../core/run.ts';
 import type { OutputLog } from '../output-log.ts';
-import { type ActionContext, type ActionSettings, type Performer, TIMED_OUT } from './action.ts';
+import { type FoundResult, parseResult } from '../run-result.ts';
+import { type ActionContext, type ActionSettings, type Performer, TIMED_OUT, withResult } from './action.ts';
 import { DeniedAddressError, type ReceiverAddresses, receiverAddresses } from './receiver-addresses.ts';
+import { describeFailure, postSigned } from './signed-post.ts';
 
 /** How much of a response's body is kept in the run's log, in bytes. */
 const RESPONSE_HEAD_BYTES = 4096;
@@ -15,7 +14,11 @@ const RESPONSE_HEAD_BYTES = 4096;
 /** How long that is waited for, in milliseconds. */
 const RESPONSE_HEAD_MS = 2000;
 
-const HUNG_UP = 'the connection was closed before an answer came';
+/** The same for a body that may be the run's result. */
+const RESULT_MS = 5000;
+
+/** `application/json`, or a type with the suffix `+json` (RFC 6839). */
+const JSON_MEDIA_TYPE = /^\s*application\/([\w.!#$&^-]+\+)?json\s*(;|$)/i;
 
 /** Statuses besides 5xx that another attempt may turn into success. */
 const RETRYABLE_STATUSES = new Set([408, 425, 429]);
@@ -33,55 +36,27 @@ async function deliver(
   { url }: HttpAction,
   addresses: ReceiverAddresses,
   version: string,
-  { run, log, timeoutMs, signal, signingSecret = '' }: ActionContext,
+  { run, log, timeoutMs, signal, signingSecrets = [] }: ActionContext,
 ): Promise<AttemptResult | 'interrupted'> {
   if (signal.aborted) return 'interrupted';
-  const timestamp = new Date();
-  const signature = new Webhook(signingSecret).sign(run.id, timestamp, run.payload);
-  const { protocol, hostname, port, path, auth } = urlToHttpOptions(new URL(url));
-  // fetch would give up after 300 s without a word from the receiver, whatever the automation's time limit says.
-  const send = protocol === 'https:' ? requestByHttps : requestByHttp;
-  const headers: Record<string, string | number> = {
-    'content-type': 'application/json',
-    'content-length': run.payload.length,
-    'user-agent': `orc/${version}`,
-    'webhook-id': run.id,
-    'webhook-timestamp': String(Math.floor(timestamp.getTime() / 1000)),
-    'webhook-signature': signature,
+  const { traceparent, tracestate } = run;
+  const headers = {
+    ...(traceparent !== undefined && { traceparent }),
+    ...(tracestate !== undefined && { tracestate }),
   };
-  if (run.traceparent !== undefined) headers['traceparent'] = run.traceparent;
-  if (run.tracestate !== undefined) headers['tracestate'] = run.tracestate;
   try {
-    addresses.check(hostname ?? '');
-    const { lookup } = addresses;
-    const request = send({ method: 'POST', protocol, hostname, port, path, auth, headers, lookup, signal });
-    request.end(run.payload);
-    const response = await answerTo(request);
+    const post = { url, id: run.id, body: run.payload, secrets: signingSecrets, headers, version, signal };
+    const response = await postSigned(post, addresses);
     noteHead(response, log);
     // What follows a 101 is no HTTP.
-    if (response.statusCode !== 101) await logBody(response, log);
+    const result = response.statusCode === 101 ? undefined : await readBody(response, log);
     response.destroy();
-    return judge(response.statusCode ?? 0);
+    return withResult(judge(response.statusCode ?? 0), result, log);
   } catch (error) {
     const result = resultOf(error, signal, timeoutMs);
     if (result !== 'interrupted') log.note(result.outcome.message);
     return result;
   }
-}
-
-/** The head of the receiver's final answer. Rejects when the connection ends without one. */
-function answerTo(request: ClientRequest): Promise<IncomingMessage> {
-  return new Promise((resolve, reject) => {
-    request.once('response', resolve);
-    // Were nobody to listen to this, all that Node tells of a 101 is that the connection is closed.
-    request.once('upgrade', (response, socket) => {
-      socket.destroy();
-      resolve(response);
-    });
-    // Also hears what goes wrong after the response, which does not matter any more: the status decides.
-    request.on('error', reject);
-    request.once('close', () => reject(new Error(HUNG_UP)));
-  });
 }
 
 /** Why there is no answer, as the result of the attempt. */
@@ -95,7 +70,7 @@ function resultOf(error: unknown, { aborted, reason }: AbortSignal, timeoutMs: n
     const message = `Nothing was sent: ${error.message}, to which nothing is delivered.`;
     return { outcome: { status: 'failed', reason: 'not_started', message }, mayRetry: false } as const;
   }
-  const message = `The request failed: ${describe(error)}.`;
+  const message = `The request failed: ${describeFailure(error)}.`;
   return { outcome: { status: 'failed', reason: 'network_error', message }, mayRetry: true } as const;
 }
 
@@ -124,26 +99,30 @@ function noteHead({ statusCode, statusMessage, rawHeaders }: IncomingMessage, lo
   log.note(head);
 }
 
-/** Logs the beginning of the body, which is not waited for longer than it is worth. */
-async function logBody(response: IncomingMessage, log: OutputLog): Promise<void> {
-  let missing = RESPONSE_HEAD_BYTES;
+/**
+ * Logs the beginning of the body and reads the result from it, if it is JSON. Neither is waited for longer than it is worth.
+ */
+async function readBody(response: IncomingMessage, log: OutputLog): Promise<FoundResult | undefined> {
+  const isJson = JSON_MEDIA_TYPE.test(response.headers['content-type'] ?? '');
+  const wantedBytes = isJson ? MAX_RESULT_BYTES + 1 : RESPONSE_HEAD_BYTES;
+  const chunks: Buffer[] = [];
+  let size = 0;
   const read = new Promise<void>((resolve) => {
     response.on('data', (chunk: Buffer) => {
-      if (missing > 0) log.write('stdout', chunk.subarray(0, missing));
-      missing -= chunk.length;
-      if (missing <= 0) resolve();
+      if (size < RESPONSE_HEAD_BYTES) log.write('stdout', chunk.subarray(0, RESPONSE_HEAD_BYTES - size));
+      if (isJson && size < wantedBytes) chunks.push(chunk);
+      size += chunk.length;
+      if (size >= wantedBytes) resolve();
     });
     response.on('end', resolve);
     response.on('error', () => resolve());
     response.on('close', resolve);
   });
-  await withDeadline(read, RESPONSE_HEAD_MS).catch(() => undefined);
-}
-
-/** Some errors of the network have no message of their own, only a code. */
-function describe(error: unknown): string {
-  if (!(error instanceof Error)) return String(error);
-  // What Node says is "socket hang up".
-  if ((error as NodeJS.ErrnoException).code === 'ECONNRESET' && !('syscall' in error)) return HUNG_UP;
-  return error.message || (error as NodeJS.ErrnoException).code || error.name;
+  await withDeadline(read, isJson ? RESULT_MS : RESPONSE_HEAD_MS).catch(() => undefined);
+  if (chunks.length === 0) return undefined;
+  const name = "The receiver's answer";
+  if (size < wantedBytes && !response.complete) {
+    return { problem: `${name} did not arrive completely, so it is not kept as the result.` };
+  }
+  return parseResult(name, Buffer.concat(chunks));
 }

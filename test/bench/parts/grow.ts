@@ -1,6 +1,7 @@
 import { execFile } from 'node:child_process';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
+import type { RunFilter } from '../../../src/store/runs.ts';
 import { type BenchContext, type Figure, median, type Part, type Row, type Table } from '../part.ts';
 import { copyRun } from '../runs-copy.ts';
 import { quantile, Receiver, trigger } from '../runs-probe.ts';
@@ -10,6 +11,9 @@ import { type Api, Stage, type Target, until } from '../runs-stage.ts';
 /** Waiting runs, and as many ended ones. With less than a hundred, a list of twenty would be less work. */
 const RUNS = [100, 10_000, 100_000];
 const MILLION = 1_000_000;
+
+/** One of so many ended runs failed. */
+const FAILED_SHARE = 10;
 
 const AUTOMATIONS = [1, 100, 10_000];
 
@@ -69,7 +73,7 @@ async function manyRuns(context: BenchContext): Promise<Table[]> {
     tables.push({
       title: `The ${LIST_LIMIT} newest of one automation's ${kind} runs, and the memory of Redis for each`,
       reference: firstOf(sizes),
-      rows: (await lists(context, sizes, kind)).map(({ name, figures }, index) => ({
+      rows: (await lists(context, sizes, { automation: kind })).map(({ name, figures }, index) => ({
         name,
         figures: [...figures, { unit: 'B per run', values: memoryOf(fills[index], kind) }],
       })),
@@ -78,6 +82,12 @@ async function manyRuns(context: BenchContext): Promise<Table[]> {
       ],
     });
   }
+  tables.push({
+    title: `The ${LIST_LIMIT} runs that failed last, of as many kept ones: every ${FAILED_SHARE}th of the ended runs failed`,
+    reference: firstOf(sizes),
+    rows: await lists(context, sizes, { failed: true, since: new Date(Date.now() - 3_600_000) }),
+    remarks: ['command: `orc runs list --failed --since 1h`.'],
+  });
   return tables;
 }
 
@@ -111,9 +121,17 @@ async function fill(stage: Stage, api: Api, url: string, count: number): Promise
   await until(async () => (await runs.get(blocking.runId))?.status === 'running');
   const first = await trigger(api, waiting);
   const executed = await trigger(api, ended);
+  const failing = await stage.createAutomation('failing', {
+    type: 'command',
+    argv: ['false'],
+    env: {},
+    passEnv: [],
+  });
+  const failed = await trigger(api, failing);
   await until(async () => (await runs.get(executed.runId))?.endedAt !== undefined);
   // What is noted about a run after its end is there when the index has moved it.
   await until(async () => (await redis.zcard(stage.store.keys.endedRuns('ended'))) === 1);
+  await until(async () => (await redis.zcard(stage.store.keys.failedRuns('failing'))) === 1);
 
   // What is copied need not be on disk before the next copy; what is measured later has to be.
   await redis.call('config', 'set', 'appendfsync', 'no');
@@ -122,6 +140,7 @@ async function fill(stage: Stage, api: Api, url: string, count: number): Promise
   const between = await memoryBytes(stage);
   await copyRun(stage.store, executed.runId, count - 1);
   const after = await memoryBytes(stage);
+  await copyRun(stage.store, failed.runId, Math.ceil(count / FAILED_SHARE) - 1);
   await redis.call('config', 'set', 'appendfsync', 'always');
   // A few runs are less than what else changes in the memory.
   if (count === RUNS[0]) return {};
@@ -196,11 +215,17 @@ async function probe({ api, targets }: Size, receiver: Receiver, seconds: number
   return { accept, start };
 }
 
-/** How long it takes to list an automation's runs, or, without one, those of all. */
-async function lists({ rounds }: BenchContext, sizes: Size[], automation?: string): Promise<Row[]> {
-  const filter = { limit: LIST_LIMIT, ...(automation !== undefined && { automation }) };
+/** How long it takes to list the runs that match. */
+async function lists(
+  { rounds }: BenchContext,
+  sizes: Size[],
+  { automation, failed = false, since }: Omit<RunFilter, 'limit'> = {},
+): Promise<Row[]> {
+  const filter = { limit: LIST_LIMIT, automation, failed, since };
   const args = ['runs', 'list', '--json', '--limit', `${LIST_LIMIT}`];
   if (automation !== undefined) args.push('--automation', automation);
+  if (failed) args.push('--failed');
+  if (since) args.push('--since', since.toISOString());
   const figures = sizes.map(() => ({ list: [] as number[], command: [] as number[] }));
   for (let round = 0; round < rounds; round += 1) {
     for (const [index, { stage }] of sizes.entries()) {

@@ -1,4 +1,4 @@
-import type { FastifyBaseLogger, FastifyInstance } from 'fastify';
+import { type FastifyBaseLogger, type FastifyInstance, LogController } from 'fastify';
 import { pino } from 'pino';
 
 /** The log that a service writes: one line of pino's for each request, gathered, to a file that nobody reads. */
@@ -8,7 +8,10 @@ const logger: FastifyBaseLogger = pino(
 );
 
 export const requestLog = {
-  options: { loggerInstance: logger, disableRequestLogging: true },
+  options: {
+    loggerInstance: logger,
+    logController: new LogController({ disableRequestLogging: true }),
+  },
   attach(app: FastifyInstance): void {
     app.addHook('onResponse', (request, reply, done) => {
       const { method, url } = request;

@@ -1,0 +1,5 @@
+// What the pages do beyond being read; each of them works without it.
+import './copy.js';
+import './log.js';
+import './runs.js';
+import './time.js';

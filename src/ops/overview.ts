@@ -1,0 +1,55 @@
+import { formatDuration } from '../core/durations.ts';
+import { SLOTS_HELD_MS, slotsHeldSince } from '../core/slots.ts';
+import type { QueueOverview } from '../store/runs.ts';
+import type { Store } from '../store/store.ts';
+import type { AliveWorkers } from '../store/workers.ts';
+
+/** Automations named as those whose runs hold all slots. */
+const MAX_HOLDERS = 3;
+
+/** What waits, what executes, and which workers are alive. */
+export interface Overview extends QueueOverview, AliveWorkers {
+  /** Since when the same runs have held every slot of every worker; absent when one is free. */
+  slotsHeldSince?: Date;
+}
+
+export async function overviewOf(store: Store): Promise<Overview> {
+  const [overview, workers] = await Promise.all([store.runs.overview(), store.workers.alive()]);
+  // The slots of a worker that drains are given to no run any more.
+  const inSlots = overview.running.filter(({ worker = '' }) => !workers.workersDraining.includes(worker));
+  const startTimes = inSlots.flatMap(({ startedAt }) => startedAt ?? []);
+  const heldSince = slotsHeldSince(startTimes, workers.slots);
+  return { ...overview, ...workers, ...(heldSince && { slotsHeldSince: heldSince }) };
+}
+
+/** How long all slots have been held, and by which runs; undefined unless it is long. */
+export function describeHeldSlots({ slots, slotsHeldSince: since, running }: Overview): string | undefined {
+  const [longest] = running;
+  if (!since || !longest || Date.now() - since.getTime() < SLOTS_HELD_MS) return undefined;
+  const holders = new Map<string, number>();
+  for (const { automation } of running) holders.set(automation, (holders.get(automation) ?? 0) + 1);
+  const most = [...holders].sort(([, left], [, right]) => right - left).slice(0, MAX_HOLDERS);
+  const names = most.map(([automation, runs]) => `${runs} by ${automation}`).join(', ');
+  return `all ${slots} have been held for ${ageOf(since)}: ${names}; longest by ${longest.id}`;
+}
+
+/** What frees a slot or adds one. */
+export function cureForHeldSlots({ running }: Overview): string {
+  return `orc runs cancel ${running[0]?.id}, or start another worker: orc worker`;
+}
+
+/** `2 alive, 1 drains` */
+export function describeWorkers({ workersAlive, workersDraining }: AliveWorkers): string {
+  const draining = workersDraining.length;
+  if (draining === 0) return `${workersAlive} alive`;
+  return `${workersAlive} alive, ${draining} drain${draining === 1 ? 's' : ''}`;
+}
+
+/** Said when no worker is alive. */
+export function noneTakesRuns({ workersDraining }: AliveWorkers): string {
+  return workersDraining.length === 0 ? 'none is alive' : `none takes runs, ${workersDraining.length} drain`;
+}
+
+function ageOf(time: Date): string {
+  return formatDuration(Math.max(0, Date.now() - time.getTime()));
+}

@@ -1,0 +1,73 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { withDeadline } from '../../../core/deadline.ts';
+import { LastLine } from '../../last-line.ts';
+import type { RunMark } from '../../run-processes.ts';
+import { OUTPUT_DRAIN_MS, terminationOf } from '../program.ts';
+
+/** Kept of what a check prints, in bytes: its end, where test runners say what failed. */
+const OUTPUT_BYTES = 16 * 1024;
+
+export interface CheckResult {
+  exitCode?: number;
+  signal?: string;
+  isPassed: boolean;
+  /** The end of what it printed. */
+  output: string;
+  lastLine: string | undefined;
+}
+
+/**
+ * Runs a shell command that judges an agent's work.
+ *
+ * @param wrap words of a command line to put before it
+ * @param signal aborted when it must end: it is told to, and killed after a grace period
+ */
+export async function runCheck(
+  check: string,
+  wrap: readonly string[],
+  options: { cwd: string; env: NodeJS.ProcessEnv },
+  mark: RunMark,
+  signal: AbortSignal,
+  graceMs: number,
+): Promise<CheckResult> {
+  const [program = '', ...args] = [...wrap, 'sh', '-c', check];
+  const child = spawn(program, args, { ...options, detached: true, stdio: ['ignore', 'pipe', 'pipe'] });
+  const ended = once(child, 'exit') as Promise<[number | null, NodeJS.Signals | null]>;
+  const closed = once(child, 'close');
+  closed.catch(() => undefined);
+  const group = child.pid;
+  if (group === undefined) {
+    await ended;
+    throw new Error('it has no process id');
+  }
+  const lastLine = new LastLine();
+  let output = Buffer.alloc(0);
+  let cutBytes = 0;
+  const keep = (data: Buffer) => {
+    lastLine.add(data);
+    const all = Buffer.concat([output, data]);
+    cutBytes += Math.max(all.length - OUTPUT_BYTES, 0);
+    output = Buffer.from(all.subarray(-OUTPUT_BYTES));
+  };
+  child.stdout.on('data', keep);
+  child.stderr.on('data', keep);
+  const termination = terminationOf(group, mark);
+  const interrupt = () => termination.begin(graceMs);
+  signal.addEventListener('abort', interrupt, { once: true });
+  if (signal.aborted) interrupt();
+  const [exitCode, exitSignal] = await ended;
+  signal.removeEventListener('abort', interrupt);
+  await termination.complete();
+  await withDeadline(closed, OUTPUT_DRAIN_MS).catch(() => undefined);
+  child.stdout.destroy();
+  child.stderr.destroy();
+  const text = output.toString();
+  return {
+    ...(exitCode !== null && { exitCode }),
+    ...(exitSignal !== null && { signal: exitSignal }),
+    isPassed: exitCode === 0,
+    output: cutBytes > 0 ? `… ${cutBytes} bytes before this\n${text}` : text,
+    lastLine: lastLine.text(),
+  };
+}
