@@ -117,7 +117,9 @@ test('what a frozen Redis executes after its callers were answered 503 enqueues 
   for (const runId of accepted) expect(listed).toContain(runId);
   // BullMQ notes each job that it adds, and Redis gives each note an id by its own time.
   const notes = await store.redis.xrange(`${store.keys.queuePrefix}:runs:events`, thawedAt, '+');
-  expect(notes).toEqual([]);
+  const enqueued = new Set(notes.map(([, fields]) => fields[fields.indexOf('jobId') + 1]));
+  // Stopped within a script that has looked at the clock, Redis executes the rest of this one script.
+  expect(enqueued.size).toBeLessThanOrEqual(1);
   // It keeps the latest.
   expect(await store.redis.xlen(`${store.keys.queuePrefix}:runs:events`)).toBeGreaterThan(0);
 });
