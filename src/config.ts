@@ -3,7 +3,6 @@ import { isAbsolute } from 'node:path';
 import { type Static, type StringOptions, type TSchema, Type } from '@sinclair/typebox';
 import { Value } from '@sinclair/typebox/value';
 import { MAX_TIMEOUT_MS } from './core/automation.ts';
-import { isLoopback } from './core/loopback.ts';
 import { PACKAGE_ROOT } from './core/package-root.ts';
 import { parseRedisUrl, RedisUrlError } from './core/redis-url.ts';
 
@@ -140,16 +139,6 @@ export const ConfigSchema = Type.Object({
         'Port of the private listener of `orc api`, `orc worker` or `orc console`. With `orc local`: of the API; the worker and the console use the next two. Default: no listener',
     }),
   ),
-  OPS_QUEUES: oneOf(['off', 'read', 'write'], {
-    default: 'off',
-    description:
-      '`off`, `read` or `write`: the queue and its payloads in a browser, at `/queues` of the private listener',
-  }),
-  OPS_TOKEN: optionalText({
-    minLength: 16,
-    description:
-      'Password for `/queues`, at least 16 characters. Required unless `OPS_HOST` is a loopback address',
-  }),
   CONSOLE_HOST: Type.String({
     default: '127.0.0.1',
     minLength: 1,
@@ -197,7 +186,7 @@ export const ConfigSchema = Type.Object({
  * The variables that hold a secret. `NAME_FILE` may name a file with the value instead: child processes and tools that
  * inspect containers see the environment, but not the file.
  */
-export const SECRET_VARIABLES = ['REDIS_URL', 'OPS_TOKEN', 'OTEL_EXPORTER_OTLP_HEADERS'] as const;
+export const SECRET_VARIABLES = ['REDIS_URL', 'OTEL_EXPORTER_OTLP_HEADERS'] as const;
 
 const properties: Record<string, TSchema> = ConfigSchema.properties;
 
@@ -226,8 +215,6 @@ export function readConfig(env: NodeJS.ProcessEnv = process.env): Config {
   }
   const redisUrlProblem = problemOfRedisUrl(values.REDIS_URL);
   if (redisUrlProblem) problems.set('REDIS_URL', redisUrlProblem);
-  const { OPS_QUEUES, OPS_TOKEN, OPS_HOST } = values;
-  if (OPS_QUEUES !== 'off' && !OPS_TOKEN && !isLoopback(OPS_HOST)) problems.set('OPS_TOKEN', 'is missing');
   if (values.CONSOLE_USER_HEADER !== undefined && values.CONSOLE_TRUST_PROXY === undefined) {
     problems.set('CONSOLE_TRUST_PROXY', 'is missing, without which anybody could send CONSOLE_USER_HEADER');
   }
@@ -297,9 +284,9 @@ function problemOfRedisUrl(url: string | undefined): string | undefined {
 const MIN_SECRET_LENGTH = 8;
 
 /** The secrets among the values, which must not appear in the log. */
-export function secretsOf({ REDIS_URL, OPS_TOKEN, OTEL_EXPORTER_OTLP_HEADERS }: Config): string[] {
+export function secretsOf({ REDIS_URL, OTEL_EXPORTER_OTLP_HEADERS }: Config): string[] {
   const headers = Object.values(parseHeaders(OTEL_EXPORTER_OTLP_HEADERS));
-  const secrets = [REDIS_URL && passwordsOf(REDIS_URL), OPS_TOKEN, headers, OTEL_EXPORTER_OTLP_HEADERS];
+  const secrets = [REDIS_URL && passwordsOf(REDIS_URL), headers, OTEL_EXPORTER_OTLP_HEADERS];
   const texts = secrets.flat().filter((text) => text !== undefined && text.length >= MIN_SECRET_LENGTH);
   return [...new Set(texts.flatMap((text) => [text as string, encodeURIComponent(text as string)]))];
 }

@@ -29,7 +29,6 @@ test('an empty environment gives the defaults', () => {
     HOST: '127.0.0.1',
     PORT: 3000,
     OPS_HOST: '127.0.0.1',
-    OPS_QUEUES: 'off',
     CONSOLE_HOST: '127.0.0.1',
     CONSOLE_PORT: 3001,
     OTEL_EXPORTER_OTLP_PROTOCOL: 'http/protobuf',
@@ -110,14 +109,12 @@ test('all problems are in one message, each with what is expected, and none with
     RUN_RETENTION_DAYS: '0',
     SHUTDOWN_GRACE_MS: 'true',
     OPS_PORT: '65535',
-    OPS_QUEUES: 's3cret',
-    OPS_TOKEN: 's3cret',
     OTEL_EXPORTER_OTLP_ENDPOINT: 's3cret',
     OTEL_EXPORTER_OTLP_PROTOCOL: 'grpc',
     OTEL_EXPORTER_OTLP_HEADERS: 's3cret',
   };
   const [first, ...lines] = problemsOf(wrong).split('\n');
-  expect(first).toBe('The environment has 20 problems:');
+  expect(first).toBe('The environment has 18 problems:');
   const named = lines.map((line) => /^ {2}(\w+) .+: .+\.$/.exec(line)?.[1]);
   expect(named.sort()).toEqual(
     Object.keys(wrong)
@@ -155,22 +152,7 @@ test.each([
 });
 
 test.each([
-  [{ OPS_QUEUES: 'read', OPS_HOST: '0.0.0.0' }, true],
-  [{ OPS_QUEUES: 'write', OPS_HOST: '::' }, true],
-  [{ OPS_QUEUES: 'read', OPS_HOST: 'orc.internal' }, true],
-  [{ OPS_QUEUES: 'read', OPS_HOST: '0.0.0.0', OPS_TOKEN: 'x'.repeat(16) }, false],
-  [{ OPS_QUEUES: 'read', OPS_HOST: '127.0.0.2' }, false],
-  [{ OPS_QUEUES: 'read', OPS_HOST: '::1' }, false],
-  [{ OPS_QUEUES: 'read', OPS_HOST: 'localhost' }, false],
-  [{ OPS_QUEUES: 'read' }, false],
-  [{ OPS_HOST: '0.0.0.0' }, false],
-])('%o lacks a token: %s', (env, isLacking) => {
-  expect(problemsOf(env).includes('OPS_TOKEN is missing: Password for')).toBe(isLacking);
-});
-
-test.each([
   ['REDIS_URL', 'redis://:s3cret@cache'],
-  ['OPS_TOKEN', 's3cret-of-16-characters'],
   ['OTEL_EXPORTER_OTLP_HEADERS', 'authorization=s3cret'],
 ])('%s can be a file, whose last line ends as lines do', (name, value) => {
   const path = folder(name);
@@ -213,14 +195,12 @@ test.each(SECRET_VARIABLES)(
 test('the secrets among the values are known, as they are and as a URL has them', () => {
   const config = readConfig({
     REDIS_URL: 'redis+sentinel://user:pass%2Fword@a/main?sentinel_password=another-one',
-    OPS_TOKEN: 'a-token-of-20-letters',
     OTEL_EXPORTER_OTLP_HEADERS: 'authorization=Bearer%20token, x-short = 1',
   });
   expect(secretsOf(config)).toEqual([
     'pass/word',
     'pass%2Fword',
     'another-one',
-    'a-token-of-20-letters',
     'Bearer token',
     'Bearer%20token',
     'authorization=Bearer%20token, x-short = 1',

@@ -16,7 +16,6 @@ import { eventually } from './worker/workbench.ts';
 
 const REDIS_PASSWORD = 'redis-canary-0815';
 const SENTINEL_PASSWORD = 'sentinel/canary%0815';
-const OPS_TOKEN = 'ops-token-canary-0815';
 const TRACES_TOKEN = 'traces-canary-0815';
 const ENV_VALUE = 'env-canary-0815';
 const PAYLOAD = 'payload-canary-0815';
@@ -24,7 +23,6 @@ const CANARIES = [
   REDIS_PASSWORD,
   SENTINEL_PASSWORD,
   encodeURIComponent(SENTINEL_PASSWORD),
-  OPS_TOKEN,
   TRACES_TOKEN,
   ENV_VALUE,
   PAYLOAD,
@@ -51,8 +49,6 @@ type Printed = string[];
 function environmentOf(REDIS_URL: string): NodeJS.ProcessEnv {
   return {
     REDIS_URL,
-    OPS_TOKEN,
-    OPS_QUEUES: 'read',
     OPS_PORT: '0',
     OTEL_EXPORTER_OTLP_ENDPOINT: 'http://127.0.0.1:1',
     OTEL_EXPORTER_OTLP_HEADERS: `authorization=${TRACES_TOKEN}`,

@@ -2,7 +2,7 @@ import { formatAge } from '../core/age.ts';
 import type { AgentReport } from '../core/agent-event.ts';
 import { writeCost } from '../core/agent-transcript.ts';
 import { formatDuration } from '../core/durations.ts';
-import { type Caller, isTerminal, outcomeLine, type Run, type RunAttemptRecord } from '../core/run.ts';
+import { type Caller, HELD, isTerminal, outcomeLine, type Run, type RunAttemptRecord } from '../core/run.ts';
 import { durationOf } from '../core/run-duration.ts';
 import type { EventDelivery } from '../core/run-event.ts';
 import { explainDropped } from '../ops/kept.ts';
@@ -46,12 +46,13 @@ export function runsCommand(context: CommandContext): OrcCommand {
       ],
     })
     .action(async (reference: string | undefined, options: RunReferenceOptions & { json?: boolean }) => {
-      const { run, attempts, result, isCancelling, left, dropped, events } = await withStore(
+      const { run, attempts, dueAt, result, isCancelling, left, dropped, events } = await withStore(
         context,
         async (store) => {
           const found = await getRun(store, await findRunId(store, reference, options));
-          const [made, result, isCancelRequested, left, dropped, events] = await Promise.all([
+          const [made, dueAt, result, isCancelRequested, left, dropped, events] = await Promise.all([
             store.runs.attempts(found),
+            store.runs.dueAt(found.id),
             store.results.read(found),
             store.runs.isCancelRequested(found.id),
             store.artifacts.list(found.id),
@@ -59,16 +60,17 @@ export function runsCommand(context: CommandContext): OrcCommand {
             store.events.deliveriesOf(found),
           ]);
           const isCancelling = isCancelRequested && !isTerminal(found.status);
-          return { run: found, attempts: made, result, isCancelling, left, dropped, events };
+          return { run: found, attempts: made, dueAt, result, isCancelling, left, dropped, events };
         },
       );
       const { artifacts = [], omitted = [], omittedCount = 0 } = left ?? {};
       if (options.json) {
         const value = result && JSON.parse(result);
-        const shown = { ...runForPrograms(run), result: value, attempts, events };
+        const shown = { ...runForPrograms(run), result: value, attempts, dueAt, events };
         return output.json({ ...shown, artifacts, omitted, omittedCount, dropped: dropped !== undefined });
       }
-      for (const line of [...describe(run, result, output), ...describeLeft(left)]) output.line(line);
+      for (const line of [...describe(run, { result, dueAt }, output), ...describeLeft(left)])
+        output.line(line);
       for (const line of describeEvents(events, output)) output.line(line);
       if (dropped !== undefined) output.line(dropped);
       if (isCancelling) output.line('An operator has cancelled this run; its worker is ending it.');
@@ -143,7 +145,12 @@ function timeOf(time: Date | undefined, output: Output): string | undefined {
   return `${time.toISOString()} (${formatAge(time)})`;
 }
 
-function describe(run: Run, result: string | undefined, output: Output): string[] {
+interface Described {
+  result: string | undefined;
+  dueAt: Date | 'held' | undefined;
+}
+
+function describe(run: Run, { result, dueAt }: Described, output: Output): string[] {
   const { outcome } = run;
   return pairs([
     ['run', run.id],
@@ -159,6 +166,7 @@ function describe(run: Run, result: string | undefined, output: Output): string[
     ['signal', outcome?.signal],
     ['HTTP status', outcome?.httpStatus === undefined ? undefined : String(outcome.httpStatus)],
     ['attempt', run.maxAttempts > 1 ? `${run.attempt} of at most ${run.maxAttempts}` : `${run.attempt}`],
+    ['next attempt', dueAt === 'held' ? HELD : dueAt?.toISOString()],
     ['accepted', timeOf(run.acceptedAt, output)],
     ['started', timeOf(run.firstStartedAt, output)],
     ['ended', timeOf(run.endedAt, output)],

@@ -19,6 +19,8 @@ const PATCH = 'changes.patch';
 export interface RunDetails {
   run: Run;
   attempts: RunAttemptRecord[];
+  /** When the next one may begin. */
+  dueAt: Date | 'held' | undefined;
   payload: string;
   result: string | undefined;
   artifacts: RunArtifacts | undefined;
@@ -52,22 +54,34 @@ export async function readRunDetails(store: Store, runId: string): Promise<RunDe
   const progress = await store.runs.progress(runId);
   const run = await store.runs.get(runId);
   if (!run || !progress) return undefined;
-  const [attempts, payload = '{}', result, artifacts, events, wasDropped, isCancelRequested, log, patch] =
-    await Promise.all([
-      store.runs.attempts(run),
-      store.runs.payload(runId),
-      store.results.read(run),
-      store.artifacts.list(runId),
-      store.events.deliveriesOf(run),
-      store.kept.wasDropped(runId),
-      store.runs.isCancelRequested(runId),
-      readLogEnd(store, runId),
-      readPatch(store, runId),
-    ]);
+  const [
+    attempts,
+    dueAt,
+    payload = '{}',
+    result,
+    artifacts,
+    events,
+    wasDropped,
+    isCancelRequested,
+    log,
+    patch,
+  ] = await Promise.all([
+    store.runs.attempts(run),
+    store.runs.dueAt(runId),
+    store.runs.payload(runId),
+    store.results.read(run),
+    store.artifacts.list(runId),
+    store.events.deliveriesOf(run),
+    store.kept.wasDropped(runId),
+    store.runs.isCancelRequested(runId),
+    readLogEnd(store, runId),
+    readPatch(store, runId),
+  ]);
   const isCancelling = isCancelRequested && !isTerminal(run.status);
   return {
     run,
     attempts,
+    dueAt,
     payload,
     result,
     artifacts,

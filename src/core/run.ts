@@ -106,6 +106,9 @@ export function outcomeSummary({
   return `${signal ?? (httpStatus === undefined ? reason : `HTTP ${httpStatus}`)}: ${detail}`;
 }
 
+/** Says of a run in its automation's lane when its next attempt begins. */
+export const HELD = 'when its automation is resumed, or has a free place';
+
 /** The outcome of a run that an operator cancels. */
 export const CANCELLED_BY_OPERATOR: RunOutcome = {
   status: 'cancelled',

@@ -37,10 +37,10 @@ export interface Ops {
 }
 
 /**
- * Starts the private listener of a process: `/metrics`, `/live`, `/ready` and, where it is wanted, `/queues`.
+ * Starts the private listener of a process: `/metrics`, `/live` and `/ready`.
  *
  * @param port 0 for any that is free
- * @throws when the address cannot be listened on, or packages are missing
+ * @throws when the address cannot be listened on
  */
 export async function startOps(config: Config, port: number, logger: Logger): Promise<Ops> {
   const metrics = new Metrics();
@@ -70,16 +70,6 @@ export async function startOps(config: Config, port: number, logger: Logger): Pr
     const [own, queue = ''] = await Promise.all([metrics.read(), subject?.queueMetrics.read()]);
     return reply.type(METRICS_TYPE).send(own + queue);
   });
-
-  const { OPS_QUEUES, OPS_TOKEN } = config;
-  if (OPS_QUEUES !== 'off') {
-    const { registerQueues } = await import('./queues.ts');
-    await registerQueues(app, {
-      isWritable: OPS_QUEUES === 'write',
-      token: OPS_TOKEN,
-      store: () => subject?.store,
-    });
-  }
 
   const close = async () => {
     metrics.close();

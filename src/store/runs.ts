@@ -11,7 +11,7 @@ import type { TriggeredAutomation } from './automations.ts';
 import type { RedisClient } from './connect.ts';
 import { END_UNHELD } from './end-unheld.ts';
 import type { IdempotencyStore } from './idempotency.ts';
-import type { ParkedRuns, RunLanes } from './lanes.ts';
+import { PARKED_MS, type ParkedRuns, type RunLanes } from './lanes.ts';
 import type { BullQueue, QueueOpener, RunJob } from './queue.ts';
 import type { AcceptLimits, AcceptVerdict, NewRun, RunAcceptance } from './run-acceptance.ts';
 import { acceptedAtOf, firstIdAt, newRunId } from './run-id.ts';
@@ -26,6 +26,9 @@ const READ_BATCH = 50;
 /** What {@link RunQueue.page} does at most: runs it reads, and ids it goes through. */
 const PAGE_READS = 200;
 const PAGE_IDS = 20_000;
+
+/** BullMQ scores a delayed job by the time it is due, in milliseconds, times this. */
+const SCORE_PER_MS = 0x1000;
 
 /** orc's own field of a job's hash: when an operator cancelled the executing run. */
 const CANCEL_FIELD = 'cancelRequestedAt';
@@ -208,6 +211,15 @@ export class RunQueue {
   /** The JSON text of a run's payload, which is valid UTF-8, as it was received; `{}` when there was none. */
   async payload(runId: string): Promise<string | undefined> {
     return (await this.#find(runId))?.job.data.payload;
+  }
+
+  /** When the next attempt at a run may begin; `held` while its automation is paused or executes as many runs as it may. */
+  async dueAt(runId: string): Promise<Date | 'held' | undefined> {
+    const queue = await this.#queue.open();
+    const score = await this.#redis.zscore(queue.toKey('delayed'), runId);
+    if (score === null) return undefined;
+    const dueAt = Math.floor(Number(score) / SCORE_PER_MS);
+    return dueAt > Date.now() + PARKED_MS / 2 ? 'held' : new Date(dueAt);
   }
 
   /** Every attempt at a run so far. */

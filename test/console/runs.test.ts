@@ -99,6 +99,28 @@ test('the transcript of an agent is on the page, with its tool calls folded, and
   await consumer.close(5000);
 });
 
+test('the page of a run that waits says until when: after a failure, or for a place', async () => {
+  nextSlug += 1;
+  const limits = { concurrency: 1, attempts: 2 };
+  const automation = await createTriggered(store, `automation-${nextSlug}`, limits);
+  const [failing, held] = [await acceptRun(store, automation), await acceptRun(store, automation)];
+  const attempts = new HeldAttempts();
+  const consumer = startConsumer(store, attempts.execute);
+  await attempts.untilStarted(failing);
+  expect((await get(`/runs/${failing}`)).body).not.toContain('Next attempt');
+  const closing = consumer.close(5000);
+  attempts.end(failing, { ...FAILED, mayRetry: true });
+  await closing;
+  const [, due = ''] =
+    /Next attempt<\/dt><dd><time datetime="([^"]+)"/.exec((await get(`/runs/${failing}`)).body) ?? [];
+  const pause = Date.parse(due) - Date.now();
+  expect(pause).toBeLessThanOrEqual(1000);
+  expect(pause).toBeGreaterThan(-60_000);
+  expect((await get(`/runs/${held}`)).body).toContain(
+    'Next attempt</dt><dd>when its automation is resumed, or has a free place',
+  );
+});
+
 describe('the list of runs', () => {
   test('shows all runs in pages, newest first, each of them once', async () => {
     const { automation, ids } = await failedRuns(120);

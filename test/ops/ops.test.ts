@@ -217,7 +217,7 @@ describe('a private listener that only this machine reaches', () => {
   });
 });
 
-test.each(['/metrics', '/live', '/ready', '/queues'])('%s is not on the public port', async (path) => {
+test.each(['/metrics', '/live', '/ready'])('%s is not on the public port', async (path) => {
   expect((await fetch(`${api.url}${path}`)).status).toBe(404);
 });
 

@@ -1,6 +1,7 @@
 import type { ComponentChildren } from 'preact';
 import { describeOmitted } from '../../core/artifact.ts';
-import { type Caller, isTerminal, type Run, shortRunId } from '../../core/run.ts';
+import { formatDuration } from '../../core/durations.ts';
+import { type Caller, HELD, isTerminal, type Run, shortRunId } from '../../core/run.ts';
 import { durationOf } from '../../core/run-duration.ts';
 import type { EventDelivery } from '../../core/run-event.ts';
 import { visible } from '../../core/visible-text.ts';
@@ -99,7 +100,7 @@ function Reason({ run: { outcome, status } }: { run: Run }) {
 }
 
 function RunFacts({ details }: { details: RunDetails }) {
-  const { run, payload, result, artifacts, events, wasDropped } = details;
+  const { run, dueAt, payload, result, artifacts, events, wasDropped } = details;
   const { id, outcome } = run;
   const resultNote = outcome?.resultProblem ?? (wasDropped ? 'removed to stay within KEEP_BYTES' : 'none');
   return (
@@ -118,6 +119,7 @@ function RunFacts({ details }: { details: RunDetails }) {
         <Fact name="Attempt">
           {run.maxAttempts > 1 ? `${run.attempt} of at most ${run.maxAttempts}` : undefined}
         </Fact>
+        <Fact name="Next attempt">{dueAt && <Due at={dueAt} />}</Fact>
         <Fact name="Worker">{run.worker && visible(run.worker)}</Fact>
         <Fact name="Reason">{outcome?.reason}</Fact>
         <Fact name="Retry of">
@@ -160,6 +162,15 @@ function Fact({ name, children }: { name: string; children?: ComponentChildren }
       <dt>{name}</dt>
       <dd>{children}</dd>
     </>
+  );
+}
+
+function Due({ at }: { at: Date | 'held' }) {
+  if (at === 'held') return <>{HELD}</>;
+  return (
+    <time dateTime={at.toISOString()} title={at.toISOString()}>
+      in {formatDuration(Math.max(0, at.getTime() - Date.now()))}
+    </time>
   );
 }
 

@@ -53,7 +53,11 @@ export async function checkRuns(store: Store, limits: RunLimits): Promise<Findin
       : problem('workers', `${noneTakesRuns(overview)}: accepted runs wait`, 'orc worker'),
     checkSlots(overview),
     isPaused
-      ? problem('queue', 'paused: no worker takes runs', 'resume it in the dashboard where it was paused')
+      ? problem(
+          'queue',
+          'paused: no worker takes runs',
+          'resume it by the program that paused it: orc itself never does',
+        )
       : await checkQueue(overview, workersAlive, store),
     checkPaused(
       automations.flatMap(({ slug, state }) => (state === 'paused' ? [slug] : [])),
