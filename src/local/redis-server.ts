@@ -17,6 +17,9 @@ const STOP_TIMEOUT_MS = 10_000;
 const ANSWER_TIMEOUT_MS = 1000;
 const POLL_MS = 20;
 
+/** What Redis and Valkey log when the end of their AOF is missing. */
+const CUT_AOF = '!!! Truncating the AOF';
+
 const PERSISTENCE = {
   /** Every acknowledged write survives a power failure. */
   always: ['--appendonly', 'yes', '--appendfsync', 'always'],
@@ -72,7 +75,8 @@ export async function startRedisServer(options: StartRedisServerOptions): Promis
 
   const port = options.listen?.port === 0 ? await freePort() : (options.listen?.port ?? 0);
   const { socketPath, temporaryDir } = await placeSocket(socketDir);
-  const log = await open(join(dataDir, 'redis.log'), 'a', 0o600);
+  const logFile = join(dataDir, 'redis.log');
+  const log = await open(logFile, 'a', 0o600);
   const { size: logStart } = await log.stat();
   const args = [
     ...['--dir', dataDir, '--pidfile', pidFile, '--daemonize', 'no', '--logfile', ''],
@@ -118,9 +122,10 @@ export async function startRedisServer(options: StartRedisServerOptions): Promis
     // Rejects when the program cannot be started.
     if (child.pid === undefined) await once(child, 'spawn');
     await untilReady(socketPath, exited);
+    if ((await logSince(logFile, logStart)).includes(CUT_AOF)) await rewriteAof(socketPath, exited);
   } catch (error) {
     await stop();
-    const tail = await lastLines(join(dataDir, 'redis.log'), logStart);
+    const tail = lastLines(await logSince(logFile, logStart));
     const reason = error instanceof Error ? error.message : String(error);
     const ending = tail && `; its log ends with: ${tail}`;
     throw new Error(`Redis did not start: ${reason}${ending}`, { cause: error });
@@ -150,6 +155,25 @@ async function untilReady(socketPath: string, exited: Promise<Exit>): Promise<vo
     await Promise.race([delay(POLL_MS), exitSeen]);
   }
   throw new Error(`it ended with ${exit.signal ?? `exit code ${exit.code}`}`);
+}
+
+/**
+ * Has the AOF written anew, without what is left of a script whose end is missing. A Redis that cuts off the end itself may
+ * leave the script's first commands, and executes them at its next start (valkey-io/valkey#4342).
+ */
+async function rewriteAof(socketPath: string, exited: Promise<Exit>): Promise<void> {
+  const reply = await ask(socketPath, 'BGREWRITEAOF');
+  // Redis may have begun with it by itself.
+  if (reply.startsWith('-') && !reply.includes('in progress')) throw new Error(`its AOF cannot be rewritten (${reply.slice(1)})`);
+  let hasExited = false;
+  const exitSeen = exited.then(() => {
+    hasExited = true;
+  });
+  while (!hasExited) {
+    const state = await ask(socketPath, 'INFO persistence').catch(() => '');
+    if (/aof_rewrite_in_progress:0\r\naof_rewrite_scheduled:0/.test(state)) return;
+    await Promise.race([delay(POLL_MS), exitSeen]);
+  }
 }
 
 /** Stops a server that an earlier start left: two servers would corrupt the AOF. */
@@ -186,14 +210,14 @@ async function isServerOf(pidFile: string, pid: number): Promise<boolean> {
   return hasPidFile && /(redis|valkey)-server/.test(commandLine);
 }
 
-/** Sends a command without arguments and returns the first line of the reply. */
+/** Sends a command and returns the reply, as Redis writes it. */
 function ask(socketPath: string, command: string): Promise<string> {
   return new Promise((resolve, reject) => {
     const socket = connect(socketPath, () => socket.write(`${command}\r\n`));
     socket.setEncoding('utf8');
     socket.setTimeout(ANSWER_TIMEOUT_MS, () => socket.destroy(new Error('no answer')));
     socket.once('data', (reply: string) => {
-      resolve(reply.split('\r\n', 1)[0] ?? '');
+      resolve(reply.trim());
       socket.destroy();
     });
     socket.once('error', reject);
@@ -221,10 +245,16 @@ function sendSignal(pid: number, signal: NodeJS.Signals): void {
   }
 }
 
-/** The last lines logged after `start`, a byte offset, without dates, joined into one line. */
-async function lastLines(path: string, start: number): Promise<string> {
-  const lines = (await readFile(path)).subarray(start).toString().trim().split('\n');
-  return lines
+/** @param start a byte offset */
+async function logSince(path: string, start: number): Promise<string> {
+  return (await readFile(path)).subarray(start).toString();
+}
+
+/** The last lines of a log, without dates, joined into one line. */
+function lastLines(log: string): string {
+  return log
+    .trim()
+    .split('\n')
     .filter((line) => !line.includes('WARNING Memory overcommit'))
     .slice(-4)
     .map((line) => line.replace(/^\d+:\w .*?\d\d:\d\d:\d\d\.\d+ [.*#-] /, ''))

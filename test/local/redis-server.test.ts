@@ -1,7 +1,18 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync } from 'node:fs';
-import { access, chmod, mkdir, mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import {
+  access,
+  chmod,
+  mkdir,
+  mkdtemp,
+  readdir,
+  readFile,
+  rm,
+  stat,
+  truncate,
+  writeFile,
+} from 'node:fs/promises';
 import { type AddressInfo, connect, createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
@@ -112,6 +123,25 @@ describe('a started server', () => {
 
     const second = await start({ dataDir: directory() });
     expect(await client(second.url).get('key')).toBe('kept');
+  });
+
+  test('never executes a part of a script whose end did not reach the disk', async () => {
+    const first = await start();
+    const script = "redis.call('SET', 'first', ARGV[1]) redis.call('SET', 'second', ARGV[2])";
+    await client(first.url).eval(script, 0, 'whole', 'cut');
+    process.kill(first.pid, 'SIGKILL');
+    await first.exited;
+    const files = await readdir(dataDir, { recursive: true });
+    // Redis 7 has a file for what came after its start.
+    const aof = join(dataDir, files.filter((name) => /^(?!.*\.base\.).*\.aof$/.test(name))[0] ?? '');
+    await truncate(aof, (await readFile(aof)).lastIndexOf('cut'));
+
+    const second = await start();
+    await client(second.url).eval(script.replaceAll("'SET', '", "'SET', 'later-"), 0, 'whole', 'whole');
+    process.kill(second.pid, 'SIGKILL');
+    await second.exited;
+    const third = await start();
+    expect((await client(third.url).keys('*')).sort()).toEqual(['later-first', 'later-second']);
   });
 
   test('keeps each write it acknowledged when it is killed', async () => {
