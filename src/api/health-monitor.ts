@@ -18,7 +18,8 @@ export type HealthStatus = 'ok' | 'degraded' | 'unavailable';
 
 export interface HealthSample {
   status: HealthStatus;
-  checkedAt: Date;
+  /** In the form of RFC 3339. */
+  checkedAt: string;
   workersAlive: number;
 }
 
@@ -29,7 +30,7 @@ export interface HealthSample {
 export class HealthMonitor {
   readonly #store: Store;
   readonly #onChange: (from: HealthStatus, sample: HealthSample, cause: unknown) => void;
-  #latest: HealthSample = { status: 'unavailable', checkedAt: new Date(), workersAlive: 0 };
+  #latest: HealthSample = { status: 'unavailable', checkedAt: new Date().toISOString(), workersAlive: 0 };
   #probing: { promise: Promise<HealthSample>; since: number } | undefined;
   #timer: NodeJS.Timeout | undefined;
   #started = false;
@@ -67,7 +68,7 @@ export class HealthMonitor {
       this.#latest = await withDeadline(this.#probe(), SAMPLE_DEADLINE_MS);
     } catch (error) {
       cause = error;
-      this.#latest = { ...this.#latest, status: 'unavailable', checkedAt: new Date() };
+      this.#latest = { ...this.#latest, status: 'unavailable', checkedAt: new Date().toISOString() };
     }
     // The first sample changes nothing that was known before.
     if (this.#latest.status !== previous && this.#started && !this.#closed) {
@@ -94,6 +95,10 @@ export class HealthMonitor {
 
   async #ask(): Promise<HealthSample> {
     const { workersAlive } = await this.#store.workers.probe();
-    return { status: workersAlive > 0 ? 'ok' : 'degraded', checkedAt: new Date(), workersAlive };
+    return {
+      status: workersAlive > 0 ? 'ok' : 'degraded',
+      checkedAt: new Date().toISOString(),
+      workersAlive,
+    };
   }
 }

@@ -34,7 +34,7 @@ describe('with a worker alive', () => {
     const { checkedAt } = health.latest;
     const { timestamp } = (await app.inject(HEALTH)).json();
     // Meanwhile another sample may have been taken.
-    expect([checkedAt, health.latest.checkedAt].map((date) => date.toISOString())).toContain(timestamp);
+    expect([checkedAt, health.latest.checkedAt]).toContain(timestamp);
   });
 
   test('health needs no key and does not mind one', async () => {

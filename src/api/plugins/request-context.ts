@@ -14,7 +14,7 @@ declare module 'fastify' {
     /** Slug of the automation whose key this request carries, for the log. */
     automationSlug: string | undefined;
     /** Who sent it. */
-    caller: Caller | undefined;
+    readonly caller: Caller;
     /** When its headers had come, on the clock of `performance.now()`. */
     receivedAt: number;
   }
@@ -37,21 +37,14 @@ export function requestIdOf(request: { headers: Record<string, string | string[]
   return isUsable ? given : randomUUID();
 }
 
-/** So much of a user agent is kept, in bytes. */
-const USER_AGENT_BYTES = 200;
-
-/** Who sends a request. Ask for it at once: a socket that is closed has no address. */
-function callerOf({ ip, headers }: FastifyRequest): Caller {
-  const userAgent = Buffer.from(headers['user-agent'] ?? '')
-    .subarray(0, USER_AGENT_BYTES)
-    .toString();
-  return { address: ip, ...(userAgent !== '' && { userAgent: loggable(userAgent) }) };
+/** Who sends a request, for the log and for its run: the user agent is cut. */
+function callerOf({ ip, headers: { 'user-agent': userAgent } }: FastifyRequest): Caller {
+  return { address: ip, ...(userAgent && { userAgent: loggable(userAgent) }) };
 }
 
 /** What begins every request. Call it for one whose target cannot be decoded, too: Fastify runs no hooks for that. */
 export function beginRequest(request: FastifyRequest, reply: FastifyReply): void {
   request.receivedAt = performance.now();
-  request.caller = callerOf(request);
   reply.header('x-request-id', request.id);
   // Another protocol is refused by answering in this one (RFC 9110, section 7.8). Node's parser loses what came in the same
   // packet behind such a request, so that no later answer on this connection may be taken for the one to that.
@@ -63,7 +56,11 @@ export const requestContextPlugin = fastifyPlugin(
   async (app: FastifyInstance, { log, connections }: RequestContextOptions) => {
     app.decorateRequest('runId', undefined);
     app.decorateRequest('automationSlug', undefined);
-    app.decorateRequest('caller', undefined);
+    app.decorateRequest('caller', {
+      getter() {
+        return callerOf(this);
+      },
+    });
     app.decorateRequest('receivedAt', 0);
     app.decorateRequest('isLogged', false);
 

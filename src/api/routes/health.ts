@@ -18,7 +18,7 @@ export async function healthRoute(
 ) {
   const report = ({ status, checkedAt }: HealthSample) => ({
     status,
-    timestamp: checkedAt.toISOString(),
+    timestamp: checkedAt,
     version,
     ...(frontendUrl !== undefined && { frontendUrl }),
   });
