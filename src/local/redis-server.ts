@@ -164,7 +164,8 @@ async function untilReady(socketPath: string, exited: Promise<Exit>): Promise<vo
 async function rewriteAof(socketPath: string, exited: Promise<Exit>): Promise<void> {
   const reply = await ask(socketPath, 'BGREWRITEAOF');
   // Redis may have begun with it by itself.
-  if (reply.startsWith('-') && !reply.includes('in progress')) throw new Error(`its AOF cannot be rewritten (${reply.slice(1)})`);
+  if (reply.startsWith('-') && !reply.includes('in progress'))
+    throw new Error(`its AOF cannot be rewritten (${reply.slice(1)})`);
   let hasExited = false;
   const exitSeen = exited.then(() => {
     hasExited = true;
