@@ -40,8 +40,8 @@ export class RunWorker extends Worker<RunJobData, RunOutcome> {
   }
 
   protected override async moveToActive(token: string, name?: string) {
-    // Its type has no such value, but BullMQ's own code returns it when there is no run.
-    if (this.isPaused()) return undefined as never;
+    // Without data, BullMQ finds that there is no run. It asks even when it was paused or closed while it waited for one.
+    if (this.isPaused() || this.closing) return this.nextJobFromJobData();
     const pauseMs = Math.min(this.#refusals * REFUSAL_PAUSE_MS, LONGEST_REFUSAL_PAUSE_MS);
     if (pauseMs > 0) await delay(pauseMs, undefined, { signal: this.#closing.signal }).catch(() => undefined);
     try {
