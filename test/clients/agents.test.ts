@@ -1,11 +1,10 @@
 import { expect, test } from 'vitest';
+import { openAgentStage } from '../support/agent-stage.ts';
 import { findNpmProgram } from '../support/npm-program.ts';
-import { runOrc } from '../support/orc.ts';
-import { startWorkerProcess } from '../support/orc-process.ts';
-import { startScriptedModel } from '../support/scripted-model.ts';
-import { openTestStore } from '../support/store.ts';
+import { type ScriptedModel, startScriptedModel } from '../support/scripted-model.ts';
 import { openFolder } from '../worker/workbench.ts';
-import { createRepository, git } from '../worker/workspace/repositories.ts';
+import { startGitServer } from '../worker/workspace/git-server.ts';
+import { createRepository, git, writeFiles } from '../worker/workspace/repositories.ts';
 
 /** How long an agent may take to be installed, to start and to work, in milliseconds. */
 const AGENT_MS = 300_000;
@@ -13,7 +12,7 @@ const AGENT_MS = 300_000;
 const folder = openFolder();
 
 /** What tells OpenCode to use a model on this machine, and to ask before it runs a command. */
-function configuration(baseURL: string): string {
+function opencodeConfiguration({ origin }: ScriptedModel): string {
   const limit = { context: 100_000, output: 4096 };
   return JSON.stringify({
     ...{ model: 'stub/stub', small_model: 'stub/stub', autoupdate: false, share: 'disabled' },
@@ -21,50 +20,94 @@ function configuration(baseURL: string): string {
     provider: {
       stub: {
         npm: '@ai-sdk/openai-compatible',
-        options: { baseURL, apiKey: 'x' },
+        options: { baseURL: `${origin}/v1`, apiKey: 'x' },
         models: { stub: { name: 'Stub', tool_call: true, limit } },
       },
     },
   });
 }
 
-test(
-  'OpenCode mends a repository: its first try fails the check, its second one is pushed, and the transcript tells both',
-  async () => {
-    const opencode = await findNpmProgram('opencode-ai', '1.18.33', 'opencode');
-    const model = await startScriptedModel(['echo almost > code.txt', 'echo fixed > code.txt']);
-    const repository = createRepository(folder('shop'), {
-      'check.sh': 'grep -q fixed code.txt || { echo "code.txt is not fixed"; exit 1; }\n',
-      'code.txt': 'broken\n',
+const AGENTS = [
+  {
+    agent: 'OpenCode',
+    package: { name: 'opencode-ai', version: '1.18.33', program: 'opencode', hasScripts: true },
+    args: 'acp',
+    configure: (model: ScriptedModel) => ['--env', `OPENCODE_CONFIG_CONTENT=${opencodeConfiguration(model)}`],
+    cost: /^cost +0 USD, as the agent reports it$/m,
+  },
+  {
+    agent: 'Gemini CLI',
+    package: { name: '@google/gemini-cli', version: '0.61.0', program: 'gemini' },
+    args: '--acp --model gemini-2.5-pro',
+    configure: ({ origin }: ScriptedModel) => [
+      ...['--env', `GOOGLE_GEMINI_BASE_URL=${origin}`, '--pass-env', 'GEMINI_API_KEY'],
+    ],
+    cost: /^cost +not reported by the agent$/m,
+  },
+];
+
+const FIXED =
+  'export const total = (items) => items.reduce((sum, item) => sum + item.price * item.quantity, 0);';
+
+const SHOP = {
+  'package.json': '{"type":"module"}\n',
+  'cart.js': 'export const total = (items) => items.reduce((sum, item) => sum + item.price, 0);\n',
+  'cart.test.js': `import assert from 'node:assert';
+import test from 'node:test';
+import { total } from './cart.js';
+
+test('a quantity counts', () => assert.equal(total([{ price: 3, quantity: 2 }]), 6));
+`,
+};
+
+test.each(AGENTS)(
+  '$agent mends a failing test: what fails the check goes back to it, and what passes is pushed',
+  {
+    timeout: AGENT_MS,
+  },
+  async ({ agent, package: program, args, configure, cost }) => {
+    const path = await findNpmProgram(program);
+    const model = await startScriptedModel([
+      'echo "export const total = () => 7;" > cart.js',
+      `echo '${FIXED}' > cart.js`,
+    ]);
+    const repository = createRepository(folder(agent), SHOP);
+    const server = await startGitServer(folder(agent), 'ada:correct-horse');
+    writeFiles(folder(`${agent}-home`), {
+      '.gitconfig':
+        '[credential]\n\thelper = "!f() { echo username=ada; echo password=$GIT_PASSWORD; }; f"\n',
     });
-    const store = openTestStore();
-    const env = { ...store.env, WORKSPACE_DIR: folder('workspaces') };
-    const orc = async (...args: string[]) => (await runOrc(args, { env })).stdout;
-    const worker = await startWorkerProcess(env);
+    const stage = await openAgentStage({
+      ...{ HOME: folder(`${agent}-home`), WORKSPACE_DIR: folder(`${agent}-workspaces`) },
+      ...{ GIT_PASSWORD: 'correct-horse', GEMINI_API_KEY: 'the key of a model' },
+    });
     try {
-      await orc(
-        ...['automations', 'create', 'fix', '--agent', `'${opencode}' acp`, '--repo', repository.url],
-        ...['--prompt', 'Make check.sh pass.', '--check', 'sh check.sh', '--protect', 'check.sh'],
-        ...['--push', 'orc/{runId}', '--env', `OPENCODE_CONFIG_CONTENT=${configuration(model.url)}`],
+      const key = await stage.create(
+        ...(['fix', '--agent', `'${path}' ${args}`, '--repo', `${server.origin}/bare.git`] as const),
+        ...[
+          '--prompt',
+          'A test fails. Mend the code.',
+          '--check',
+          'node --test',
+          '--protect',
+          'cart.test.js',
+        ],
+        ...['--push', 'orc/{runId}', '--git-env', 'GIT_PASSWORD', ...configure(model)],
       );
-      await orc('trigger', 'fix', '-d', '{"title":"from a caller"}', '--wait', '--timeout', '4m');
-      const run = JSON.parse(await orc('runs', 'show', '--last', 'fix', '--json'));
-      expect(run.outcome).toMatchObject({
-        ...{ status: 'succeeded', reason: 'check_passed' },
-        agent: { checks: 2, stopReason: 'end_turn', branch: `orc/${run.id}` },
-      });
-      expect(git(repository.bare, 'show', `orc/${run.id}:code.txt`)).toBe('fixed');
-      const transcript = await orc('runs', 'logs', run.id);
-      expect(transcript).toContain('permission given, execute: echo almost > code.txt');
-      expect(transcript).toContain('check 1 failed, exit code 1\n    code.txt is not fixed\n');
-      expect(transcript).toContain('check 2 passed, exit code 0\n');
+      const runId = await stage.trigger('fix', key, { title: 'from a caller' });
+      const { shown, logs } = await stage.see(runId);
+      expect(shown).toMatch(/^outcome +The check passed at attempt 2\.$/m);
+      expect(shown).toMatch(cost);
+      expect(logs).toContain('permission given, execute: echo "export const total = () => 7;" > cart.js');
+      expect(logs).toContain('check 1 failed, exit code 1\n');
+      expect(logs).toContain('check 2 passed, exit code 0\n');
+      expect(git(repository.bare, 'show', `orc/${runId}:cart.js`)).toBe(FIXED);
       // The model has both: the payload, and what the check said.
-      expect(model.asked.join('\n')).toContain('from a caller');
-      expect(model.asked.join('\n')).toContain('code.txt is not fixed');
+      const wasAsked = (text: string) => model.asked.some((said) => said.includes(text));
+      expect([wasAsked('from a caller'), wasAsked('a quantity counts')]).toEqual([true, true]);
     } finally {
-      await worker.stop();
+      await stage.close();
       model.close();
     }
   },
-  AGENT_MS,
 );
