@@ -12,6 +12,10 @@ test('orc console listens on a port of its own, serves the console and nothing o
     url: string;
   };
   expect(url).toMatch(/^http:\/\/127\.0\.0\.1:\d+$/);
+  const ops = (await running.record(({ msg }) => msg === 'ops listens')) as unknown as { url: string };
+  // It listens before it is connected to Redis.
+  const ready = async () => (await fetch(`${ops.url}/ready`)).json();
+  await expect.poll(ready, { timeout: 20_000 }).toEqual({ status: 'ready' });
   const page = await fetch(url);
   expect([page.status, (await page.text()).includes('orc operators add NAME --role admin')]).toEqual([
     401,
@@ -20,8 +24,6 @@ test('orc console listens on a port of its own, serves the console and nothing o
   for (const path of ['/orc/health', '/openapi.json', '/llms.txt', '/docs', '/metrics']) {
     expect((await fetch(url + path)).status).toBe(401);
   }
-  const ops = (await running.record(({ msg }) => msg === 'ops listens')) as unknown as { url: string };
-  expect(await (await fetch(`${ops.url}/ready`)).json()).toEqual({ status: 'ready' });
   expect(await running.stop('SIGTERM')).toBe(0);
 });
 

@@ -194,14 +194,15 @@ test.each([
   const name = `killed-${killsGuard}`;
   const repository = createRepository(folder(name));
   const [dir, started] = [folder(`${name}-dir`), folder(`${name}-started`)];
-  const action = shellAgent(repository, [`pwd > ${started}.pwd; echo $PPID > ${started}; sleep 1000`], {
-    push: 'orc/{runId}',
-  });
+  const stays = `pwd > ${started}.pwd; echo $PPID $$ > ${started}; exec sleep 1000`;
+  const action = shellAgent(repository, [stays], { push: 'orc/{runId}' });
   const killed = await startWorker(dir);
   await acceptRuns(store, name, { action, onWorkerLoss: 'fail' });
   await eventually(() => existsSync(started) && readFileSync(started, 'utf8')).toMatch(/\n$/);
-  const agent = Number(readFileSync(started, 'utf8'));
-  onTestFinished(() => endProcess(agent));
+  const [agent = 0, command = 0] = readFileSync(started, 'utf8').split(' ').map(Number);
+  onTestFinished(() => {
+    for (const pid of [agent, command]) endProcess(pid);
+  });
   const checkout = readFileSync(`${started}.pwd`, 'utf8').trim();
   expect(readdirSync(checkout)).toEqual(['.git', 'README.md']);
   const [guard] = listProcesses().filter(

@@ -220,14 +220,11 @@ async function startRaw(answer: (socket: Socket) => void): Promise<string> {
   return `http://127.0.0.1:${(server.address() as AddressInfo).port}/`;
 }
 
-/** Sends the same again and again until nobody takes it. */
+/** Sends the same again and again until nobody takes it, in steps that leave this process time for the one who reads. */
 function sendFor(socket: Socket, first: string, more: string): void {
   socket.write(first);
-  const pour = () => {
-    while (socket.writable && socket.write(more));
-  };
-  socket.on('drain', pour);
-  pour();
+  const pouring = setInterval(() => socket.write(more.repeat(1000)), 10);
+  socket.once('close', () => clearInterval(pouring));
 }
 
 const UPGRADE = 'HTTP/1.1 101 Switching Protocols\r\nUpgrade: other\r\nConnection: Upgrade\r\n\r\n';
