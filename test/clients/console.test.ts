@@ -1,8 +1,11 @@
 import { randomBytes } from 'node:crypto';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
 import { gzipSync } from 'node:zlib';
 import axe from 'axe-core';
 import type { Browser, BrowserContext, Page } from 'playwright-core';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import { readAssets } from '../../src/console/asset-files.ts';
 import { findChromium, launchChromium } from '../support/chromium.ts';
 import { fillStore, SLOW } from '../support/console-stage.ts';
@@ -64,8 +67,9 @@ describe.runIf(program)('the console in Chromium', () => {
   /** A browser in which an operator is logged in; it collects what the browser complains about. */
   async function logIn(
     options: Parameters<Browser['newContext']>[0] = {},
-  ): Promise<{ context: BrowserContext; page: Page; complaints: string[] }> {
-    const link = await loginLink(`op-${randomBytes(4).toString('hex')}`, 'admin');
+  ): Promise<{ context: BrowserContext; page: Page; name: string; complaints: string[] }> {
+    const name = `op-${randomBytes(4).toString('hex')}`;
+    const link = await loginLink(name, 'admin');
     const context = await browser.newContext(options);
     const page = await context.newPage();
     const complaints: string[] = [];
@@ -74,7 +78,13 @@ describe.runIf(program)('the console in Chromium', () => {
     await page.goto(link);
     await page.getByRole('button', { name: 'Log in' }).click();
     await page.getByRole('navigation', { name: 'Pages' }).waitFor();
-    return { context, page, complaints };
+    return { context, page, name, complaints };
+  }
+
+  /** Makes a page believe that its tab is hidden. */
+  async function hide(page: Page, isHidden: boolean): Promise<void> {
+    await page.evaluate(`Object.defineProperty(document, 'hidden', { configurable: true, value: ${isHidden} });
+      document.dispatchEvent(new Event('visibilitychange'))`);
   }
 
   async function sound(page: Page, what: string): Promise<void> {
@@ -121,15 +131,22 @@ describe.runIf(program)('the console in Chromium', () => {
   });
 
   test('the page of a run follows its log, and its head, without being loaded again', async () => {
+    const isOpen = join(await mkdtemp(join(tmpdir(), 'orc-console-')), 'is-open');
+    onTestFinished(() => rm(dirname(isOpen), { recursive: true }));
     const text = `
+      const { existsSync } = require('node:fs');
       process.stdout.write('\\x1b[31mré');
-      setTimeout(() => process.stdout.write('d\\x1b[0m\\n<script>document.title="broken"</script>\\n'), 400);
-      setTimeout(() => process.exit(0), 1500);`;
+      setInterval(() => {
+        if (!existsSync(${JSON.stringify(isOpen)})) return;
+        process.stdout.write('d\\x1b[0m\\n<script>document.title="broken"</script>\\n', () => process.exit(0));
+      }, 50);`;
     const id = await acceptRun(store, await createTriggered(store, 'followed', { action: script(text) }));
     const { context, page, complaints } = await logIn();
     await untilStatus(store, id, 'running');
     await page.goto(`${origin}/runs/${id}`);
+    await page.getByText('live', { exact: true }).waitFor();
     await page.evaluate('window.isSame = true');
+    await writeFile(isOpen, '');
     await page.locator('h1').getByText('succeeded').waitFor();
     expect(await page.evaluate('window.isSame')).toBe(true);
     const lines = page.locator('[data-log-lines] .l');
@@ -147,20 +164,58 @@ describe.runIf(program)('the console in Chromium', () => {
     await page.goto(`${origin}/runs/${id}`);
     const steps = page.locator('[data-log-lines] .fg4');
     await steps.nth(3).waitFor();
-    const hide = (isHidden: boolean) =>
-      page.evaluate(`Object.defineProperty(document, 'hidden', { configurable: true, value: ${isHidden} });
-        document.dispatchEvent(new Event('visibilitychange'))`);
-    await hide(true);
+    await hide(page, true);
     const count = await steps.count();
     const before = await store.runLogs.lastPosition(id);
     await expect.poll(() => store.runLogs.lastPosition(id), { timeout: 20_000 }).not.toBe(before);
     await page.waitForTimeout(500);
     expect((await steps.count()) - count).toBeLessThan(3);
-    await hide(false);
+    await hide(page, false);
     await steps.nth(count + 5).waitFor();
     const texts = await steps.allTextContents();
     expect(texts).toEqual(texts.map((_, index) => `step ${index + 1}`));
     await store.runs.cancel(id);
+    await context.close();
+  });
+
+  test('the overview shows how things are now, without being loaded again, and asks for nothing in a hidden tab', async () => {
+    const automation = await createTriggered(store, 'overseen', { action: script('') });
+    const { context, page, name } = await logIn();
+    await page.clock.install();
+    await page.goto(origin);
+    await page.getByText('live', { exact: true }).waitFor();
+    await page.evaluate('window.isSame = true');
+    const latest = page.locator('[data-part="latest"]');
+    expect(await latest.getByText('overseen').count()).toBe(0);
+    await acceptRun(store, automation);
+    await page.clock.runFor(5000);
+    await latest.getByText('overseen').waitFor();
+
+    let requests = 0;
+    page.on('request', () => {
+      requests += 1;
+    });
+    await hide(page, true);
+    await page.clock.runFor(60_000);
+    expect(requests).toBe(0);
+    const other = await createTriggered(store, 'overseen-too', { action: script('') });
+    await acceptRun(store, other);
+    await hide(page, false);
+    await latest.getByText('overseen-too').first().waitFor();
+
+    // What the keyboard is on stays.
+    await latest.getByRole('link').first().focus();
+    const accepted = page.locator('.card b').first();
+    const before = await accepted.textContent();
+    await acceptRun(store, automation);
+    await page.clock.runFor(5000);
+    await expect.poll(() => accepted.textContent()).not.toBe(before);
+    expect(await page.evaluate('document.activeElement.tagName')).toBe('A');
+    expect(await page.evaluate('window.isSame')).toBe(true);
+
+    await store.operators.endSessions(name);
+    await page.clock.runFor(5000);
+    await page.getByText('not live: load the page again').waitFor();
     await context.close();
   });
 

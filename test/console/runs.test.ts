@@ -119,6 +119,7 @@ test('the page of a run that waits says until when: after a failure, or for a pl
   expect((await get(`/runs/${held}`)).body).toContain(
     'Next attempt</dt><dd>when its automation is resumed, or has a free place',
   );
+  for (const id of [failing, held]) await store.runs.cancel(id);
 });
 
 describe('the list of runs', () => {

@@ -120,7 +120,8 @@ export const sessionPlugin = fastifyPlugin(
 
     app.decorate('authenticate', async (request: FastifyRequest) => {
       // Every page begins with this question: a Redis that hangs does not hold browsers up.
-      request.operator = await withDeadline(operatorOf(request, true), REDIS_DEADLINE_MS);
+      const isActivity = request.headers['x-by-itself'] === undefined;
+      request.operator = await withDeadline(operatorOf(request, isActivity), REDIS_DEADLINE_MS);
       if (!request.operator) throw await withDeadline(notLoggedIn(store), REDIS_DEADLINE_MS);
       const { method, routeOptions } = request;
       const isReading = method === 'GET' || method === 'HEAD';

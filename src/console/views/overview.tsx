@@ -7,6 +7,7 @@ import type { QueueDepth } from '../../store/runs.ts';
 import type { AliveWorkers } from '../../store/workers.ts';
 import { countOf, formatCount } from './count.ts';
 import { FindingList } from './finding-list.tsx';
+import { Refreshed } from './refreshed.tsx';
 import { RunChart } from './run-chart.tsx';
 import { Status } from './status.tsx';
 import { Time } from './time.tsx';
@@ -38,7 +39,7 @@ export function Overview(props: OverviewProps) {
   return (
     <>
       <h1>
-        Overview
+        Overview <Refreshed />
         <span class="push filters">
           {Object.entries(PERIODS).map(([name, { text }]) => (
             <a
@@ -52,28 +53,33 @@ export function Overview(props: OverviewProps) {
           ))}
         </span>
       </h1>
-      {props.automations === 0 && <Welcome />}
-      <Cards {...props} />
+      <div data-part="now">
+        {props.automations === 0 && <Welcome />}
+        <Cards {...props} />
+      </div>
       <h2>Runs per {minutes === 1 ? 'minute' : `${minutes} minutes`}</h2>
-      <div class="panel">
+      <div class="panel" data-part="chart">
         <RunChart counts={counts} minutes={minutes} />
       </div>
-      <h2>Needs attention</h2>
-      {wrong.length === 0 && failing.length === 0 && (
+      <div data-part="attention">
+        <h2>Needs attention</h2>
+        {wrong.length === 0 && failing.length === 0 && <p class="quiet">Nothing.</p>}
+        <FindingList findings={findings.found} />
+        {failing.length > 0 && <Failing automations={failing} />}
         <p class="quiet">
-          Nothing. Redis, the workers and the runs were examined <Time at={findings.readAt} />.
+          Redis, the workers and the runs were examined <Time at={findings.readAt} />.
         </p>
-      )}
-      <FindingList findings={findings.found} />
-      {failing.length > 0 && <Failing automations={failing} />}
-      <h2>Latest runs</h2>
-      {latest.length === 0 ? (
-        <p class="empty">
-          No run was accepted so far. Open an automation and choose “Run now”, or trigger it over HTTP.
-        </p>
-      ) : (
-        <LatestRuns runs={latest} />
-      )}
+      </div>
+      <div data-part="latest">
+        <h2>Latest runs</h2>
+        {latest.length === 0 ? (
+          <p class="empty">
+            No run was accepted so far. Open an automation and choose “Run now”, or trigger it over HTTP.
+          </p>
+        ) : (
+          <LatestRuns runs={latest} />
+        )}
+      </div>
     </>
   );
 }

@@ -1,6 +1,7 @@
 import type { ExecutingRun } from '../../store/runs.ts';
 import type { LiveWorker } from '../../store/workers.ts';
 import { countOf, formatCount } from './count.ts';
+import { Refreshed } from './refreshed.tsx';
 import { Time } from './time.tsx';
 
 interface WorkersProps {
@@ -18,37 +19,41 @@ export function Workers({ workers, count, runs }: WorkersProps) {
   const drains = workers.filter(({ isDraining }) => isDraining).length;
   return (
     <>
-      <h1>Workers</h1>
-      {workers.length === 0 ? (
-        <p class="empty">
-          No worker is alive: accepted runs wait. Start one on any machine that reaches this Redis:{' '}
-          <code>orc worker</code>
-        </p>
-      ) : (
-        <p class="quiet">
-          {countOf(workers.length, 'worker')}
-          {drains > 0 && ` (${drains} of them drain: they finish their runs and take no more)`},{' '}
-          {countOf(count, 'run')} under way
-          {runs.length < count && `; the first ${formatCount(runs.length)} are shown`}. A worker without a
-          sign of life for 7 s is not listed.
-        </p>
-      )}
-      {workers.map(({ id, slots, isDraining, seenAt }) => (
-        <Worker
-          key={id}
-          name={id}
-          facts={[slots === undefined ? 'alive' : countOf(slots, 'slot'), isDraining ? 'drains' : '']}
-          seenAt={seenAt}
-          runs={runs.filter(({ worker }) => worker === id)}
-        />
-      ))}
-      {lost.length > 0 && (
-        <Worker
-          name="Without a live worker"
-          facts={['their workers died, or lost Redis; another one takes over within a minute']}
-          runs={lost}
-        />
-      )}
+      <h1>
+        Workers <Refreshed />
+      </h1>
+      <div data-part="workers">
+        {workers.length === 0 ? (
+          <p class="empty">
+            No worker is alive: accepted runs wait. Start one on any machine that reaches this Redis:{' '}
+            <code>orc worker</code>
+          </p>
+        ) : (
+          <p class="quiet">
+            {countOf(workers.length, 'worker')}
+            {drains > 0 && ` (${drains} of them drain: they finish their runs and take no more)`},{' '}
+            {countOf(count, 'run')} under way
+            {runs.length < count && `; the first ${formatCount(runs.length)} are shown`}. A worker without a
+            sign of life for 7 s is not listed.
+          </p>
+        )}
+        {workers.map(({ id, slots, isDraining, seenAt }) => (
+          <Worker
+            key={id}
+            name={id}
+            facts={[slots === undefined ? 'alive' : countOf(slots, 'slot'), isDraining ? 'drains' : '']}
+            seenAt={seenAt}
+            runs={runs.filter(({ worker }) => worker === id)}
+          />
+        ))}
+        {lost.length > 0 && (
+          <Worker
+            name="Without a live worker"
+            facts={['their workers died, or lost Redis; another one takes over within a minute']}
+            runs={lost}
+          />
+        )}
+      </div>
     </>
   );
 }
