@@ -1,8 +1,20 @@
 import { createHash } from 'node:crypto';
-import { lstat, mkdir, readdir, readFile, rename, stat, utimes, writeFile } from 'node:fs/promises';
+import {
+  lstat,
+  mkdir,
+  mkdtemp,
+  readdir,
+  readFile,
+  rename,
+  stat,
+  symlink,
+  utimes,
+  writeFile,
+} from 'node:fs/promises';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout } from 'node:timers/promises';
-import { takeLock } from '../../core/folder-lock.ts';
+import { type LockResult, takeLock } from '../../core/folder-lock.ts';
 import { isCommitId } from '../../core/git-names.ts';
 import { removeFolder } from '../remove-folder.ts';
 import type { Git, GitCall, GitResult } from './git.ts';
@@ -343,11 +355,23 @@ export function failureOf<Reason extends string>(
 /** @returns what releases it, or undefined when the signal aborts before */
 async function waitForLock(place: string, signal: AbortSignal): Promise<(() => Promise<void>) | undefined> {
   while (!signal.aborted) {
-    const lock = await takeLock(place, place, () => ({ pid: process.pid }));
+    const lock = await tryLock(place);
     if (lock.status === 'taken') return lock.release;
     await setTimeout(LOCK_PAUSE_MS, undefined, { signal }).catch(() => undefined);
   }
   return undefined;
+}
+
+/** The path of a socket has at most about 100 bytes, that of the folder may be longer: a link leads there. */
+async function tryLock(place: string): Promise<LockResult> {
+  const folder = await mkdtemp(join(tmpdir(), 'orc-lock-'));
+  try {
+    const via = join(folder, 'to');
+    await symlink(place, via);
+    return await takeLock(place, via, () => ({ pid: process.pid }));
+  } finally {
+    await removeFolder(folder);
+  }
 }
 
 /** Lets this process do one thing at a time at each place, in the order of requests. */
@@ -401,7 +425,7 @@ async function trim(folder: string, used: string, maxBytes: number): Promise<voi
     bytes += each.bytes;
     const isOld = Date.now() - each.usedAt > MAX_UNUSED_MS;
     if (!isOld && bytes <= maxBytes) continue;
-    const lock = await takeLock(each.place, each.place, () => ({ pid: process.pid }));
+    const lock = await tryLock(each.place);
     if (lock.status === 'held') continue;
     await removeFolder(join(each.place, GIT_FOLDER)).finally(lock.release);
     bytes -= each.bytes;

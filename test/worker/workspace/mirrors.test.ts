@@ -182,8 +182,8 @@ test.each([
     (mirror: string) => writeFiles(mirror, { 'refs/heads/main': 'garbage\n', 'packed-refs': 'x' }),
   ],
   ['its configuration is garbage', (mirror: string) => writeFileSync(join(mirror, 'config'), '[')],
-])('a mirror is made anew when %s', async (_, damage) => {
-  const name = `broken-${Math.random()}`;
+])('a mirror is made anew when %s', async (damaged, damage) => {
+  const name = damaged.replaceAll(' ', '-');
   const repository = createRepository(folder(name));
   const cache = folder(`${name}-cache`);
   const workspaces = openTestWorkspaces(cache);
@@ -194,6 +194,12 @@ test.each([
   // An attempt that goes on has its own objects.
   if (first.status !== 'ready') throw new Error(JSON.stringify(first));
   expect(await first.workspace.capture(['README.md'], never)).toMatchObject({ status: 'captured' });
+});
+
+test('the folder of the mirrors may have any path, also one that is too long for a socket', async () => {
+  const repository = createRepository(folder('shop'));
+  const workspaces = openTestWorkspaces(folder('a-long-name/'.repeat(12)));
+  expect(await outcomeOf(workspaces, repository, 'main')).toMatch(/^main /);
 });
 
 function removePacks(mirror: string): void {
