@@ -239,9 +239,7 @@ function describeAgent(report: AgentReport | undefined): [string, string | undef
   return [
     [
       'checked',
-      checks === undefined
-        ? 'not checked: the automation has no --check'
-        : `the check ran ${checks === 1 ? 'once' : `${checks} times`}`,
+      checks === undefined ? 'not checked' : `the check ran ${checks === 1 ? 'once' : `${checks} times`}`,
     ],
     ['agent stopped', stopReason],
     ['cost', cost ? `${writeCost(cost)}, as the agent reports it` : 'not reported by the agent'],

@@ -45,7 +45,7 @@ export interface AgentCost {
 
 /** What is known of an agent's attempt besides its outcome. */
 export interface AgentReport {
-  /** How often the check ran; absent if the automation has none. */
+  /** How often the check ran; absent if it never did. */
   checks?: number;
   /** In the protocol's words. */
   stopReason?: string;
