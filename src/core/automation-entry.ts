@@ -16,7 +16,7 @@ import {
   WHEN_BUSY,
 } from './automation.ts';
 import { formatRate, parseDuration, parseRate, writeDuration } from './durations.ts';
-import { maskUrl } from './masked-url.ts';
+import { maskReceiverUrl } from './masked-url.ts';
 import {
   problemsOfReceiverUrl,
   quotableUrl,
@@ -287,8 +287,8 @@ export function masked<T extends AutomationDefinition>(automation: T): T {
   return {
     ...automation,
     action: actionTypeOf(action).masked(action),
-    ...(onEnd !== undefined && { onEnd: maskUrl(onEnd) }),
-    ...(onFailure !== undefined && { onFailure: maskUrl(onFailure) }),
+    ...(onEnd !== undefined && { onEnd: maskReceiverUrl(onEnd) }),
+    ...(onFailure !== undefined && { onFailure: maskReceiverUrl(onFailure) }),
   };
 }
 

@@ -1,5 +1,5 @@
 import type { FieldProblem } from './actions/action-type.ts';
-import { maskUrl } from './masked-url.ts';
+import { maskReceiverUrl } from './masked-url.ts';
 
 /** Of a URL that orc sends something to. */
 export const RECEIVER_URL_PATTERN = '^https?://[^/?#@\\s]+([/?#]\\S*)?$';
@@ -14,5 +14,5 @@ export function problemsOfReceiverUrl(field: string, url: unknown): FieldProblem
 
 /** A wrong URL as a message may repeat it; undefined if it may hold a password. */
 export function quotableUrl(url: string): string | undefined {
-  return url.includes('@') ? undefined : maskUrl(url);
+  return url.includes('@') ? undefined : maskReceiverUrl(url);
 }

@@ -1,7 +1,7 @@
 import { actionTypeOf } from '../core/actions/actions.ts';
 import type { Automation } from '../core/automation.ts';
 import { formatDuration, formatRate } from '../core/durations.ts';
-import { maskUrl } from '../core/masked-url.ts';
+import { maskReceiverUrl } from '../core/masked-url.ts';
 import type { Rejection } from '../store/rejections.ts';
 
 /** One fact about an automation: what it is, and its value in words. */
@@ -28,8 +28,8 @@ export function automationFacts(
     ['rate', rate ? formatRate(rate) : 'no limit'],
     ['kept runs', automation.keepRuns === undefined ? 'RUN_RETENTION_COUNT' : String(automation.keepRuns)],
     ['worker loss', automation.onWorkerLoss],
-    ['on end', automation.onEnd && maskUrl(automation.onEnd)],
-    ['on failure', automation.onFailure && maskUrl(automation.onFailure)],
+    ['on end', automation.onEnd && maskReceiverUrl(automation.onEnd)],
+    ['on failure', automation.onFailure && maskReceiverUrl(automation.onFailure)],
     ['payload', automation.schema ? 'must fit its schema, see --json' : 'any JSON object'],
     ['last success', lastSuccess?.toISOString() ?? 'never'],
     ...describeRejections(rejections),

@@ -123,8 +123,14 @@ test('rotate-secret says how an automation that sends nothing gets a secret', as
 });
 
 test('what may be a secret in a URL is masked wherever an automation is shown, and export has it', async () => {
-  const url = 'https://example.com/hook?token=s3cret&room=s3cret#s3cret';
-  const created = await orc('create', 'masked', '--url', url, '--json');
+  const url = 'https://example.com/hook/T012/s3cret?token=s3cret&room=s3cret#s3cret';
+  const events = [
+    '--on-end',
+    'https://example.com/end/s3cret',
+    '--on-failure',
+    'https://example.com/fail/s3cret',
+  ];
+  const created = await orc('create', 'masked', '--url', url, ...events, '--json');
   await orc('create', 'masked-argument', '--', 'curl', '--url=https://me:s3cret@example.com/?token=s3cret');
   const shown = [created, await orc('list'), await orc('list', '--json')];
   for (const slug of ['masked', 'masked-argument']) {
@@ -132,7 +138,7 @@ test('what may be a secret in a URL is masked wherever an automation is shown, a
   }
   for (const { code, stdout } of shown) {
     expect(code).toBe(0);
-    expect(stdout).toMatch(/example\.com\/(hook)?\?token=\*\*\*/);
+    expect(stdout).toMatch(/example\.com\/(hook\/\*\*\*)?\?token=\*\*\*/);
     expect(stdout).not.toContain('s3cret');
   }
   const refused = await orc('create', 'wrong', '--url', 'example.com?token=s3cret');

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { maskUrl, maskUrls } from '../../src/core/masked-url.ts';
+import { maskReceiverUrl, maskUrl, maskUrls } from '../../src/core/masked-url.ts';
 
 test.each([
   ['https://example.com/hook', 'https://example.com/hook'],
@@ -12,8 +12,26 @@ test.each([
   ['https://s3cret@example.com', 'https://***@example.com'],
   ['redis://:s3c@ret@127.0.0.1/0', 'redis://***@127.0.0.1/0'],
   ['example.com?token=s3cret', 'example.com?token=***'],
+  ['https://github.com/acme/shop-2.git', 'https://github.com/acme/shop-2.git'],
+  ['https://hc-ping.com/0195a2c4-7b1e-7f3a-8b1e-0195a2c47b1e/fail', 'https://hc-ping.com/***/fail'],
+  [
+    'https://api.telegram.org/bot1102:AAHdqTcvCH1vGWJxfSeo/send?a=b',
+    'https://api.telegram.org/***/send?a=***',
+  ],
+  ['unix:///tmp/orc0123456789abcdef/redis', 'unix:///tmp/orc0123456789abcdef/redis'],
 ])('%s is shown as %s', (url, shown) => {
   expect(maskUrl(url)).toBe(shown);
+});
+
+test.each([
+  ['https://hooks.slack.com/services/T/B/s3cret?a=b', 'https://hooks.slack.com/services/***?a=***'],
+  ['https://hc-ping.com/0195a2c4-7b1e-7f3a-8b1e-0195a2c47b1e', 'https://hc-ping.com/***'],
+  ['https://hc-ping.com/0195a2c4-7b1e-7f3a-8b1e-0195a2c47b1e/fail', 'https://hc-ping.com/***/***'],
+  ['https://example.com/hook/', 'https://example.com/hook/'],
+  ['http://example.com:8080', 'http://example.com:8080'],
+  ['not a URL', 'not a URL'],
+])('of the receiver %s, what may be secret in its path is hidden: %s', (url, shown) => {
+  expect(maskReceiverUrl(url)).toBe(shown);
 });
 
 test('in a text, URLs are masked and the rest stays', () => {

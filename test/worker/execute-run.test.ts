@@ -287,18 +287,21 @@ test('a value that a command prints in two pieces is hidden', async () => {
   expect((await readLog(store, run.id)).stdout).toBe('***and ***');
 });
 
-test('the signing secret and the values of the query are hidden in what a receiver answers', async () => {
+test('the signing secret, the values of the query and all but the first segment of the path are hidden in what a receiver answers', async () => {
   let secret = '';
   const receiver = await startReceiver((response, request) => {
     response.writeHead(200, 'got query-token', { 'x-seen': secret });
     response.end(`${request.url} ${secret} ${secret.slice('whsec_'.length)}`);
   });
-  const action = { type: 'http', url: `${receiver.url}/hook?id=7&token=query-token` } as const;
+  const action = {
+    type: 'http',
+    url: `${receiver.url}/hook/T012/path-token?id=7&token=query-token`,
+  } as const;
   const { run } = await accepted('echoes', { action });
   secret = (await store.automations.get('echoes'))?.signingSecret ?? '';
   await execute(run);
   const { stdout, notes } = await readLog(store, run.id);
-  expect(stdout).toBe('/hook?id=7&token=*** whsec_*** ***');
+  expect(stdout).toBe('/hook/***?id=7&token=*** whsec_*** ***');
   expect(notes).toContain('HTTP 200 got ***\nx-seen: whsec_***\n');
 });
 

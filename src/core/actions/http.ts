@@ -1,5 +1,5 @@
 import { Type } from '@sinclair/typebox';
-import { maskUrl } from '../masked-url.ts';
+import { maskReceiverUrl, secretPathParts } from '../masked-url.ts';
 import {
   problemsOfReceiverUrl,
   quotableUrl,
@@ -31,14 +31,14 @@ export const http: ActionType<HttpAction, typeof fields> = {
   quote: quotableUrl,
   fromEntry: ({ url = '' }) => ({ type: 'http', url }),
   toEntry: ({ url }) => ({ url }),
-  describe: ({ url }) => [['url', maskUrl(url)]],
-  masked: (action) => ({ ...action, url: maskUrl(action.url) }),
+  describe: ({ url }) => [['url', maskReceiverUrl(url)]],
+  masked: (action) => ({ ...action, url: maskReceiverUrl(action.url) }),
   isSigned: true,
-  /** The values in the URL's query, decoded and as they stand there. */
+  /** The values in the URL's query, decoded and as they stand there, and what is hidden of its path. */
   secretsOf: ({ url }) => {
     if (!URL.canParse(url)) return [];
     const { search, searchParams } = new URL(url);
     const encoded = search.split('&').map((pair) => pair.slice(pair.indexOf('=') + 1));
-    return [...encoded, ...searchParams.values()];
+    return [...encoded, ...searchParams.values(), ...secretPathParts(url)];
   },
 };
