@@ -11,7 +11,9 @@ import {
 import { describeKept } from '../ops/kept.ts';
 import {
   cureForHeldSlots,
+  cureForPaused,
   describeHeldSlots,
+  describePaused,
   describeWorkers,
   noneTakesRuns,
   type Overview,
@@ -42,7 +44,7 @@ export function summarise(overview: Overview): string {
       ? 'NO WORKER IS ALIVE'
       : `${workersAlive} worker${workersAlive === 1 ? '' : 's'} alive`,
     ...(workersDraining.length > 0 ? [`${workersDraining.length} draining`] : []),
-    `${queued} queued${paused > 0 ? ` (${paused} paused)` : ''}${age}`,
+    `${queued} queued${paused > 0 ? ` (${paused} held by pause)` : ''}${age}`,
     `${running.length} running`,
     ...(describeHeldSlots(overview) === undefined ? [] : ['ALL SLOTS ARE HELD: orc status']),
     ...(retrying > 0 ? [`${retrying} retrying`] : []),
@@ -80,8 +82,8 @@ runs wait for --concurrency. \`orc runs list --failed --since 1h\` says what wen
         };
       });
       if (json) return output.json({ ...forPrograms(overview, automations), kept, events });
-      const { workersAlive, queued, paused, retrying, running, oldestQueued } = overview;
-      const pausedText = describePaused(automations, paused);
+      const { workersAlive, queued, retrying, running, oldestQueued } = overview;
+      const pausedText = describePaused(overview);
       const heldSlots = describeHeldSlots(overview);
       const waiting = oldestQueued && [
         `, the oldest for ${ageOf(oldestQueued.acceptedAt)}: ${oldestQueued.id} of ${oldestQueued.automation}`,
@@ -96,7 +98,7 @@ runs wait for --concurrency. \`orc runs list --failed --since 1h\` says what wen
         ],
         ['slots', heldSlots && output.style('red', `${heldSlots}; ${cureForHeldSlots(overview)}`)],
         ['queued', `${queued}${waiting?.join(', ') ?? ''}`],
-        ['paused', pausedText && output.style('yellow', pausedText)],
+        ['paused', pausedText && output.style('yellow', `${pausedText}: ${cureForPaused(overview)}`)],
         ['retrying', `${retrying}`],
         ['running', `${running.length}`],
         ['kept', describeKept(kept)],
@@ -195,12 +197,6 @@ function forPrograms({ oldestQueued, running, ...overview }: Overview, automatio
       ...(lastRun && { lastRun: runForPrograms(lastRun) }),
     })),
   };
-}
-
-function describePaused(automations: readonly AutomationActivity[], waiting: number): string | undefined {
-  const slugs = automations.flatMap(({ slug, pausedAt }) => (pausedAt ? [slug] : []));
-  if (slugs.length === 0) return undefined;
-  return `${shortList(slugs)}: ${waiting} of the queued runs; orc automations resume <slug>`;
 }
 
 /** Those of which most was asked in the last hour. */

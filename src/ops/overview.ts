@@ -33,6 +33,18 @@ export function describeHeldSlots({ slots, slotsHeldSince: since, running }: Ove
   return `all ${slots} have been held for ${ageOf(since)}: ${names}; longest by ${longest.id}`;
 }
 
+/** Which runs wait because somebody paused their automation; undefined if none does. */
+export function describePaused({ paused, pausedBy }: Overview): string | undefined {
+  const [first, ...others] = pausedBy;
+  if (first === undefined) return undefined;
+  return `${paused} waiting, held by pause of ${first}${others.length > 0 ? ` and ${others.length} more` : ''}`;
+}
+
+/** What lets them start. */
+export function cureForPaused({ pausedBy: [first = '<slug>'] }: Overview): string {
+  return `orc automations resume ${first}`;
+}
+
 /** What frees a slot or adds one. */
 export function cureForHeldSlots({ running }: Overview): string {
   return `orc runs cancel ${running[0]?.id}, or start another worker: orc worker`;

@@ -120,6 +120,8 @@ export interface ExecutingRun {
 
 /** What waits and what executes, at one moment. */
 export interface QueueOverview extends Pick<QueueDepth, 'queued' | 'paused' | 'retrying'> {
+  /** Slugs of the paused automations whose runs wait, those with the most first. */
+  pausedBy: string[];
   oldestQueued?: Run;
   /** The longest running first. */
   running: Run[];
@@ -303,14 +305,19 @@ export class RunQueue {
 
   async overview(): Promise<QueueOverview> {
     const queue = await this.#queue.open();
-    const [{ queued, paused, retrying, oldestQueuedId }, activeIds] = await Promise.all([
+    const [{ queued, paused, retrying, oldestQueuedId }, parked, activeIds] = await Promise.all([
       this.depth(),
+      this.#lanes.parked(),
       this.#redis.lrange(queue.toKey('active'), 0, -1),
     ]);
+    const pausedBy = parked
+      .filter(({ isPaused, count }) => isPaused && count > 0)
+      .sort((a, b) => b.count - a.count)
+      .map(({ slug }) => slug);
     const running = (await this.#read(queue, activeIds)).filter(({ status }) => status === 'running');
     running.sort((a, b) => Number(a.startedAt) - Number(b.startedAt) || (a.id < b.id ? -1 : 1));
     const oldestQueued = oldestQueuedId === undefined ? undefined : await this.get(oldestQueuedId);
-    return { queued, paused, retrying, running, ...(oldestQueued && { oldestQueued }) };
+    return { queued, paused, pausedBy, retrying, running, ...(oldestQueued && { oldestQueued }) };
   }
 
   /** When the latest attempt at each run that executes began, without reading more of it. */

@@ -62,10 +62,12 @@ test('status, runs list and doctor say which automations are paused, and how man
   await runOrc(['trigger', 'halted'], { env: store.env });
   const { stdout } = await runOrc(['status'], { env: store.env });
   expect(stdout).toMatch(/^queued +1$/m);
-  expect(stdout).toMatch(/^paused +halted: 1 of the queued runs; orc automations resume <slug>$/m);
-  expect((await runOrc(['runs', 'list'], { env: store.env })).stderr).toContain('1 queued (1 paused)');
+  expect(stdout).toMatch(/^paused +1 waiting, held by pause of halted: orc automations resume halted$/m);
+  expect((await runOrc(['runs', 'list'], { env: store.env })).stderr).toContain('1 queued (1 held by pause)');
   const doctor = await runOrc(['doctor'], { env: store.env });
-  expect(doctor.stdout).toMatch(/paused +halted: 1 accepted runs wait\n.*orc automations resume halted/);
+  expect(doctor.stdout).toMatch(
+    /queue +1 waiting, held by pause of halted\n.*paused +1 waiting, held by pause of halted\n.*orc automations resume halted/,
+  );
 });
 
 test('where the same runs hold all slots of all workers for long, status, doctor and metrics say so', async () => {

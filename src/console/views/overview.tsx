@@ -127,7 +127,7 @@ function Cards({ counts, depth, running, workers, failing, period }: OverviewPro
         {oldestQueuedAt
           ? `waiting, the oldest for ${formatDuration(Math.max(0, Date.now() - oldestQueuedAt.getTime()))}`
           : 'waiting'}
-        {paused > 0 && `; ${formatCount(paused)} paused`}
+        {paused > 0 && `; ${formatCount(paused)} held by pause`}
       </Card>
       <Card
         number={

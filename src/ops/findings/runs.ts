@@ -1,12 +1,13 @@
 import { formatDuration } from '../../core/durations.ts';
 import type { Run } from '../../core/run.ts';
 import type { SurveyedAutomation } from '../../store/automation-survey.ts';
-import type { QueueOverview } from '../../store/runs.ts';
 import type { Store } from '../../store/store.ts';
 import { describeHold } from '../automation-activity.ts';
 import {
   cureForHeldSlots,
+  cureForPaused,
   describeHeldSlots,
+  describePaused,
   describeWorkers,
   noneTakesRuns,
   type Overview,
@@ -61,7 +62,7 @@ export async function checkRuns(store: Store, limits: RunLimits): Promise<Findin
       : await checkQueue(overview, workersAlive, store),
     checkPaused(
       automations.flatMap(({ slug, state }) => (state === 'paused' ? [slug] : [])),
-      overview.paused,
+      overview,
     ),
     checkCapacity(queued, limits.maxQueuedRuns),
     checkAbandoned(abandoned, workersAlive),
@@ -77,12 +78,9 @@ function checkSlots(overview: Overview): Finding {
   return warning('slots', `${heldSlots}; no other run starts`, cureForHeldSlots(overview));
 }
 
-async function checkQueue(
-  { oldestQueued, running, retrying }: QueueOverview,
-  workersAlive: number,
-  store: Store,
-): Promise<Finding> {
-  if (!oldestQueued) return ok('queue', 'empty');
+async function checkQueue(overview: Overview, workersAlive: number, store: Store): Promise<Finding> {
+  const { oldestQueued, running, retrying } = overview;
+  if (!oldestQueued) return ok('queue', describePaused(overview) ?? 'empty');
   const { id, automation, acceptedAt } = oldestQueued;
   const ageMs = Date.now() - acceptedAt.getTime();
   const message = `${id} of ${automation} has waited for ${formatDuration(ageMs)}`;
@@ -96,10 +94,12 @@ async function checkQueue(
   return warning('queue', message, 'start another worker: orc worker');
 }
 
-function checkPaused([first, ...others]: string[], waiting: number): Finding {
+function checkPaused([first, ...others]: string[], overview: Overview): Finding {
+  const held = describePaused(overview);
+  if (held !== undefined) return warning('paused', held, cureForPaused(overview));
   if (first === undefined) return ok('paused', 'no automation');
   const names = others.length === 0 ? first : `${first} and ${others.length} more`;
-  return warning('paused', `${names}: ${waiting} accepted runs wait`, `orc automations resume ${first}`);
+  return warning('paused', `${names}; no run waits for that`, `orc automations resume ${first}`);
 }
 
 function checkCapacity(queued: number, limit: number): Finding {
