@@ -16,7 +16,7 @@ export function doctorCommand(context: CommandContext): OrcCommand {
     .option('--json', 'print JSON')
     .moreHelp({
       notes: `It checks the environment, Redis (connection, rights, version, persistence, eviction, memory, clock, latency), the
-workers, the runs, what is kept of them and, for \`orc local\`, the disk. Run it with the environment of the API.
+workers, the runs, their events, what is kept and, for \`orc local\`, the disk. Run it with the environment of the API.
 
 Each finding is ok, a warning (works, but not for long or not safely), a problem (does not work or can lose runs) or
 unknown (this login may not check). All but ok come with the command or setting that cures them.`,

@@ -155,13 +155,13 @@ interface EventsOverview {
 async function eventsOf(store: Store): Promise<EventsOverview> {
   const [queues, drops] = await Promise.all([store.events.queues(), store.events.drops()]);
   const waiting = queues.reduce((sum, queue) => sum + queue.waiting, 0);
-  const dropped = [...drops.values()].reduce((sum, count) => sum + count, 0);
+  const dropped = [...drops.values()].reduce((sum, { count }) => sum + count, 0);
   return {
     waiting,
     dropped,
     queues,
     droppedBy: [...drops]
-      .map(([slug, count]) => ({ slug, dropped: count }))
+      .map(([slug, { count }]) => ({ slug, dropped: count }))
       .sort((a, b) => b.dropped - a.dropped),
   };
 }
@@ -170,11 +170,11 @@ async function eventsOf(store: Store): Promise<EventsOverview> {
 function describeEvents({ waiting, dropped, queues, droppedBy }: EventsOverview, output: Output) {
   if (waiting + dropped === 0) return undefined;
   const failing = queues
-    .filter(({ failures }) => failures > 0)
+    .filter(({ failing }) => failing)
     .map(({ slug, receiver }) => `${slug} (${receiver})`);
   const parts = [
     `${waiting} wait`,
-    ...(failing.length > 0 ? [`cannot be delivered: ${shortList(failing)}`] : []),
+    ...(failing.length > 0 ? [`cannot be delivered: ${shortList(failing)}; why: orc doctor`] : []),
     ...(dropped > 0 ? [`${dropped} dropped: ${shortList(droppedBy.map(({ slug }) => slug))}`] : []),
   ];
   return failing.length + dropped > 0 ? output.style('yellow', parts.join('; ')) : parts.join('; ');

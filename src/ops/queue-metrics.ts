@@ -68,8 +68,8 @@ export class QueueMetrics {
     const { runs, workers, events } = this.#store;
     const [eventQueues, drops] = await Promise.all([events.queues(), events.drops()]);
     this.#eventsWaiting.set(eventQueues.reduce((sum, { waiting }) => sum + waiting, 0));
-    this.#eventsFailing.set(eventQueues.filter(({ failures }) => failures > 0).length);
-    this.#eventsDropped.set([...drops.values()].reduce((sum, count) => sum + count, 0));
+    this.#eventsFailing.set(eventQueues.filter(({ failing }) => failing).length);
+    this.#eventsDropped.set([...drops.values()].reduce((sum, { count }) => sum + count, 0));
     const [{ workersAlive, slots }, { queued, retrying, oldestQueuedAt }, jobCounts, startTimes] =
       await Promise.all([workers.alive(), runs.depth(), runs.jobCounts(), runs.startTimes()]);
     this.#workersAlive.set(workersAlive);

@@ -135,7 +135,7 @@ const SCRIPTS = {
     local eventQueues, eventTurns, eventFailures, eventBytes, eventDrops = unpack(KEYS, 6)
     for _, queueId in ipairs(cjson.decode(ARGV[2])) do
       redis.call('ZREM', eventQueues, queueId)
-      for _, key in ipairs({eventTurns, eventFailures, eventBytes}) do redis.call('HDEL', key, queueId) end
+      for _, key in ipairs({eventTurns, eventFailures, eventBytes, eventDrops}) do redis.call('HDEL', key, queueId) end
     end
     redis.call('HDEL', eventDrops, ARGV[1])
     redis.call('UNLINK', unpack(KEYS, 11))

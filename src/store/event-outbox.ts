@@ -34,9 +34,11 @@ export const QUEUE_EVENTS = `
     local queueId = event.slug .. ':' .. receiver
     local bytes = tonumber(redis.call('HGET', event.eventBytes, queueId) or '0') + #event.body
     if redis.call('ZCARD', queue) >= limit or bytes > ${MAX_WAITING_BYTES} then
+      local delivery =
+        '{"status":"dropped","at":' .. string.format('%.0f', event.now) .. ',"tries":0,"lastError":"${TOO_MANY}"}'
       redis.call('HINCRBY', event.eventDrops, event.slug, 1)
-      redis.call('HSET', event.job, '${DELIVERY_FIELD}' .. receiver,
-        '{"status":"dropped","at":' .. string.format('%.0f', event.now) .. ',"tries":0,"lastError":"${TOO_MANY}"}')
+      redis.call('HSET', event.eventDrops, event.slug .. ':' .. receiver, delivery)
+      redis.call('HSET', event.job, '${DELIVERY_FIELD}' .. receiver, delivery)
       return 0
     end
     redis.call('ZADD', queue, event.now, event.id)
@@ -76,7 +78,7 @@ const SCRIPTS = {
     if not queueId then return end
     redis.call('ZADD', KEYS[1], now + ARGV[2], queueId)
     redis.call('HSET', KEYS[2], queueId, ARGV[1])
-    return {queueId, tonumber(redis.call('HGET', KEYS[3], queueId) or '0')}`,
+    return {queueId, redis.call('HGET', KEYS[3], queueId)}`,
   read: `${NOW}
     local queue, bodies, tries, automation = unpack(KEYS)
     local ids = redis.call('ZRANGEBYSCORE', queue, '-inf', now, 'LIMIT', 0, ARGV[2])
@@ -97,12 +99,15 @@ const SCRIPTS = {
     redis.call('HINCRBY', eventBytes, queueId, 0 - redis.call('HSTRLEN', bodies, eventId))
     redis.call('HDEL', bodies, eventId)
     redis.call('HDEL', tries, eventId)
-    if droppedSlug ~= '' then redis.call('HINCRBY', eventDrops, droppedSlug, 1) end
+    if droppedSlug ~= '' then
+      redis.call('HINCRBY', eventDrops, droppedSlug, 1)
+      redis.call('HSET', eventDrops, queueId, delivery)
+    end
     -- The run may be kept no longer.
     if redis.call('EXISTS', job) == 1 then redis.call('HSET', job, field, delivery) end`,
   release: `${NOW}
     local queues, turns, failures, bytes, queue = unpack(KEYS)
-    local queueId, token, failed, pauseMs = unpack(ARGV)
+    local queueId, token, failing, pauseMs = unpack(ARGV)
     if redis.call('HGET', turns, queueId) ~= token then return end
     redis.call('HDEL', turns, queueId)
     redis.call('HDEL', failures, queueId)
@@ -112,7 +117,7 @@ const SCRIPTS = {
       redis.call('HDEL', bytes, queueId)
       return
     end
-    if failed ~= '0' then redis.call('HSET', failures, queueId, failed) end
+    if failing ~= '' then redis.call('HSET', failures, queueId, failing) end
     redis.call('ZADD', queues, math.max(tonumber(first[2]), now + pauseMs), queueId)`,
   clear: `
     local queues, turns, failures, bytes, eventDrops, queue, bodies, tries = unpack(KEYS)
@@ -130,8 +135,18 @@ export interface EventTurn {
   slug: string;
   receiver: EventReceiver;
   token: string;
-  /** How many turns in a row, before this one, delivered nothing. */
-  failures: number;
+  /** Absent when something was delivered in the turn before. */
+  failing?: FailingReceiver;
+}
+
+/** A URL to which nothing can be delivered. */
+export interface FailingReceiver {
+  /** How many turns in a row have delivered nothing. */
+  turns: number;
+  /** When the first of them ended. */
+  since: Date;
+  /** What went wrong with the latest try: one sentence. */
+  lastError: string;
 }
 
 /** An event as it is sent. */
@@ -158,8 +173,16 @@ export interface EventQueueState {
   slug: string;
   receiver: EventReceiver;
   waiting: number;
-  /** How many turns in a row have delivered nothing. */
-  failures: number;
+  /** When a worker may send the next ones. */
+  dueAt: Date;
+  failing?: FailingReceiver;
+}
+
+/** The events of an automation that were given up, or found too many waiting. */
+export interface EventDrops {
+  count: number;
+  /** The latest of each URL, except those that were dropped because an operator took the URL away. */
+  latest: { receiver: EventReceiver; at: Date; lastError: string }[];
 }
 
 /**
@@ -186,9 +209,9 @@ export class EventOutbox {
     const keys = [eventQueues, eventTurns, eventFailures];
     const taken = await this.#redis.eval(SCRIPTS.take, keys.length, ...keys, token, leaseMs);
     if (!taken) return undefined;
-    const [queueId, failures] = taken as [string, number];
+    const [queueId, failing] = taken as [string, string | null];
     const [slug = '', receiver] = queueId.split(':');
-    return { slug, receiver: receiver as EventReceiver, token, failures };
+    return { slug, receiver: receiver as EventReceiver, token, ...failingIn(failing) };
   }
 
   /** Reads the events of a queue that are due, those that have been so for longest first. */
@@ -258,14 +281,15 @@ export class EventOutbox {
   /**
    * Ends a turn.
    *
-   * @param failures how many turns in a row have delivered nothing
+   * @param failing absent when something was delivered
    * @param pauseMs how long nothing is sent to this URL
    */
-  async release(turn: EventTurn, failures: number, pauseMs: number): Promise<void> {
+  async release(turn: EventTurn, failing: FailingReceiver | undefined, pauseMs: number): Promise<void> {
     const { eventQueues, eventTurns, eventFailures, eventBytes, eventQueue } = this.#keys;
     const queue = eventQueue(turn.slug, turn.receiver);
     const keys = [eventQueues, eventTurns, eventFailures, eventBytes, queue];
-    const values = [queueIdOf(turn), turn.token, failures, Math.round(pauseMs)];
+    const failingText = failing ? JSON.stringify(failing) : '';
+    const values = [queueIdOf(turn), turn.token, failingText, Math.round(pauseMs)];
     await this.#redis.eval(SCRIPTS.release, keys.length, ...keys, ...values);
   }
 
@@ -307,24 +331,37 @@ export class EventOutbox {
   /** The queues in which events wait. */
   async queues(): Promise<EventQueueState[]> {
     const { eventQueues, eventQueue, eventFailures } = this.#keys;
-    const ids = await this.#redis.zrange(eventQueues, 0, '-1');
+    const found = await this.#redis.zrange(eventQueues, 0, '-1', 'WITHSCORES');
+    const ids = found.filter((_, index) => index % 2 === 0);
     return Promise.all(
-      ids.map(async (queueId) => {
+      ids.map(async (queueId, index) => {
         const [slug = '', name] = queueId.split(':');
         const receiver = name as EventReceiver;
-        const [waiting, failures] = await Promise.all([
+        const [waiting, failing] = await Promise.all([
           this.#redis.zcard(eventQueue(slug, receiver)),
           this.#redis.hget(eventFailures, queueId),
         ]);
-        return { slug, receiver, waiting, failures: Number(failures ?? 0) };
+        const dueAt = new Date(Number(found[2 * index + 1]));
+        return { slug, receiver, waiting, dueAt, ...failingIn(failing) };
       }),
     );
   }
 
-  /** How many events of each automation were dropped, by slug. */
-  async drops(): Promise<Map<string, number>> {
+  /** What was dropped of each automation, by slug. */
+  async drops(): Promise<Map<string, EventDrops>> {
     const found = await this.#redis.hgetall(this.#keys.eventDrops);
-    return new Map(Object.entries(found).map(([slug, count]) => [slug, Number(count)]));
+    const counts = Object.entries(found).filter(([field]) => !field.includes(':'));
+    return new Map(
+      counts.map(([slug, count]) => {
+        const latest = EVENT_RECEIVERS.flatMap((receiver) => {
+          const stored = found[`${slug}:${receiver}`];
+          if (stored === undefined) return [];
+          const { at, lastError = '' } = JSON.parse(stored) as StoredDelivery;
+          return [{ receiver, at: new Date(at), lastError }];
+        });
+        return [slug, { count: Number(count), latest }];
+      }),
+    );
   }
 
   #jobKey(runId: string): string {
@@ -335,6 +372,12 @@ export class EventOutbox {
 type Reply = (string | null)[];
 type Tries = Pick<EventDelivery, 'tries' | 'lastError'>;
 type StoredDelivery = Tries & { status: 'delivered' | 'dropped'; at: number };
+
+function failingIn(text: string | null): { failing?: FailingReceiver } {
+  if (text === null) return {};
+  const failing = JSON.parse(text) as FailingReceiver;
+  return { failing: { ...failing, since: new Date(failing.since) } };
+}
 
 function queueIdOf({ slug, receiver }: EventTurn): string {
   return `${slug}:${receiver}`;

@@ -64,11 +64,11 @@ export function createKeys(prefix: string) {
     eventQueues: `${root}:event-queues`,
     /** Hash of the workers that send from these queues: a token of each turn. */
     eventTurns: `${root}:event-turns`,
-    /** Hash of how many turns in a row have delivered nothing, by queue. */
+    /** Hash of how long a queue has delivered nothing and why, by queue. */
     eventFailures: `${root}:event-failures`,
     /** Hash of what the events of each queue take, in bytes. */
     eventBytes: `${root}:event-bytes`,
-    /** Hash of how many events of each automation were dropped, by slug. */
+    /** Hash of how many events of each automation were dropped, by slug, and what became of the latest one, by queue. */
     eventDrops: `${root}:event-drops`,
     /** Sorted set of the events for one URL of an automation by when to send them, in milliseconds since the epoch. */
     eventQueue: (slug: string, receiver: string) => `${root}:events:${slug}:${receiver}`,

@@ -4,7 +4,13 @@ import type { Config } from '../config.ts';
 import { withDeadline } from '../core/deadline.ts';
 import { eventTime } from '../core/run-event.ts';
 import type { Logger } from '../logger.ts';
-import type { EventBatch, EventOutbox, EventTurn, WaitingEvent } from '../store/event-outbox.ts';
+import type {
+  EventBatch,
+  EventOutbox,
+  EventTurn,
+  FailingReceiver,
+  WaitingEvent,
+} from '../store/event-outbox.ts';
 import { DeniedAddressError, receiverAddresses } from './actions/receiver-addresses.ts';
 import { describeFailure, postSigned } from './actions/signed-post.ts';
 import { retryPause } from './retry-pause.ts';
@@ -114,7 +120,7 @@ export function sendEvents({ events, config, logger, onError }: EventSenderOptio
 
   /** Sends what is due of one queue, within the limits of a turn. */
   const sendTurn = async (turn: EventTurn, startedAt: number): Promise<void> => {
-    const progress = new Progress(turn.failures);
+    const progress = new Progress(turn.failing);
     const mustStop = () => isClosed || progress.isBlocked || Date.now() >= startedAt + TURN_MS;
     while (!mustStop()) {
       const batch = await events.read(turn, BATCH);
@@ -127,7 +133,7 @@ export function sendEvents({ events, config, logger, onError }: EventSenderOptio
       }
     }
     report(turn, progress);
-    await events.release(turn, progress.failures, progress.pauseMs);
+    await events.release(turn, progress.failing, progress.pauseMs);
   };
 
   /** Gives up what is too old, and what cannot be sent: a receiver is never given an empty body. */
@@ -137,11 +143,11 @@ export function sendEvents({ events, config, logger, onError }: EventSenderOptio
     return found.filter((event) => !hopeless.includes(event));
   };
 
-  const report = ({ slug: automation, receiver, failures }: EventTurn, progress: Progress) => {
-    if (failures === 0 && progress.failures > 0) {
-      logger.warn({ automation, receiver }, 'events cannot be delivered');
+  const report = ({ slug: automation, receiver, failing: before }: EventTurn, { failing }: Progress) => {
+    if (!before && failing) {
+      logger.warn({ automation, receiver, error: failing.lastError }, 'events cannot be delivered');
     }
-    if (failures > 0 && progress.failures === 0) {
+    if (before && !failing) {
       logger.info({ automation, receiver }, 'events are delivered again');
     }
   };
@@ -209,21 +215,21 @@ export function sendEvents({ events, config, logger, onError }: EventSenderOptio
 
 /** What has come of a turn so far. */
 class Progress {
-  readonly #failuresBefore: number;
+  readonly #before: FailingReceiver | undefined;
   #hasDelivered = false;
-  #hasFailed = false;
+  #lastError: string | undefined;
   #isInterrupted = false;
   #retryAfterMs = 0;
 
-  /** @param failuresBefore how many turns in a row delivered nothing */
-  constructor(failuresBefore: number) {
-    this.#failuresBefore = failuresBefore;
+  /** @param before how the URL was when the turn began */
+  constructor(before: FailingReceiver | undefined) {
+    this.#before = before;
   }
 
   note(result: Try): void {
     if (result.status === 'interrupted') this.#isInterrupted = true;
     else if (result.status === 'failed') {
-      this.#hasFailed = true;
+      this.#lastError = result.error;
       this.#retryAfterMs = Math.max(this.#retryAfterMs, result.retryAfterMs);
       // A receiver that does not want an event is there.
     } else this.#hasDelivered = true;
@@ -231,23 +237,29 @@ class Progress {
 
   /** Whether nothing more is sent in this turn. */
   get isBlocked(): boolean {
-    return this.#isInterrupted || this.#retryAfterMs > 0 || (this.#hasFailed && !this.#hasDelivered);
+    return (
+      this.#isInterrupted || this.#retryAfterMs > 0 || (this.#lastError !== undefined && !this.#hasDelivered)
+    );
   }
 
   /** How many events are sent at the same time: a URL to which nothing could be delivered gets one first. */
   get parallel(): number {
-    return this.#failuresBefore > 0 && !this.#hasDelivered ? 1 : PARALLEL;
+    return this.#before && !this.#hasDelivered ? 1 : PARALLEL;
   }
 
-  /** How many turns in a row have delivered nothing, or were told to wait. */
-  get failures(): number {
-    if (this.#hasDelivered) return this.#retryAfterMs > 0 ? 1 : 0;
-    return this.#failuresBefore + (this.#hasFailed ? 1 : 0);
+  /** Whether nothing can be delivered to the URL, or it was told to wait. */
+  get failing(): FailingReceiver | undefined {
+    const lastError = this.#lastError;
+    if (this.#hasDelivered && this.#retryAfterMs === 0) return undefined;
+    const before = this.#hasDelivered ? undefined : this.#before;
+    if (lastError === undefined) return before;
+    return { turns: (before?.turns ?? 0) + 1, since: before?.since ?? new Date(), lastError };
   }
 
   /** How long nothing is sent to this URL, in milliseconds. */
   get pauseMs(): number {
-    return this.#hasFailed && this.failures > 0 ? Math.max(retryPause(this.failures), this.#retryAfterMs) : 0;
+    if (!this.failing || this.#lastError === undefined) return 0;
+    return Math.max(retryPause(this.failing.turns), this.#retryAfterMs);
   }
 }
 
@@ -257,8 +269,8 @@ function endOf({ body }: WaitingEvent): number {
 }
 
 /** Whether an event is given up without another try: it is too old, and its receiver has had its chance. */
-function isOutdated(event: WaitingEvent, { failures }: EventTurn): boolean {
-  return Date.now() > endOf(event) && (event.tries > 0 || failures > 0);
+function isOutdated(event: WaitingEvent, { failing }: EventTurn): boolean {
+  return Date.now() > endOf(event) && (event.tries > 0 || failing !== undefined);
 }
 
 /** 2xx is success; 410 says, by Standard Webhooks, that the receiver wants no more. */

@@ -11,6 +11,7 @@ import { type OrcProcess, runOrcProcess, startWorkerProcess } from '../support/o
 import { openPrivateRedis } from '../support/private-redis.ts';
 import { acceptRun, createTriggered, untilStatus } from '../support/runs.ts';
 import { connectStore, newPrefix } from '../support/store.ts';
+import { startReceiver } from '../worker/receiver.ts';
 import { eventually, openFolder, waitFor } from '../worker/workbench.ts';
 
 const folder = openFolder();
@@ -285,6 +286,52 @@ test('a run that waits although a worker is idle is found, and one that may be t
     found('problem', 'queue', new RegExp(`^${runId} of waits has waited for 2 min`), /^restart the workers/),
     found('problem', 'capacity', /^1 of at most 1 queued runs/, /another worker/),
   ]);
+});
+
+test('a receiver that gets no events is found, with what it answered, and that events were dropped', async () => {
+  let status = 500;
+  const receiver = await startReceiver((response) => response.writeHead(status).end());
+  const url = `${receiver.url}/services/T012345/s3cret`;
+  const automation = await createTriggered(store, 'untold', { onEnd: url });
+  onTestFinished(async () => {
+    await store.automations.delete('untold');
+  });
+  const cancel = async () => store.runs.cancel(await acceptRun(store, automation));
+  await cancel();
+  const failing = async () => (await store.events.queues())[0]?.failing;
+  await eventually(failing).toMatchObject({ lastError: 'The receiver answered 500.' });
+  const shown = `--on-end ${receiver.url}/services/*** of untold has failed for `.replaceAll('*', '\\*');
+  expect(await findings()).toEqual([
+    0,
+    found(
+      'warning',
+      'events',
+      new RegExp(`^${shown}\\d+.*: The receiver answered 500. 1 event waits$`),
+      /^mend the receiver.*orc automations set untold --on-end URL$/,
+    ),
+  ]);
+  status = 410;
+  await store.redis.zadd(store.keys.eventQueues, 'XX', 1, 'untold:onEnd');
+  await cancel();
+  await eventually(async () => (await store.events.drops()).get('untold')?.count).toBe(1);
+  expect(await findings()).toContainEqual(
+    found(
+      'warning',
+      'dropped events',
+      /^1 so far, the last for --on-end of untold .*: The receiver answered 410\.$/,
+      /orc automations show untold/,
+    ),
+  );
+});
+
+test('events that no worker sends are found', async () => {
+  const { other, prefix } = openOther();
+  const automation = await createTriggered(other, 'unsent', { onEnd: 'http://127.0.0.1:1/' });
+  await other.runs.cancel(await acceptRun(other, automation));
+  await other.redis.zadd(other.keys.eventQueues, Date.now() - 120_000, 'unsent:onEnd');
+  expect(await findings({ REDIS_PREFIX: prefix })).toContainEqual(
+    found('warning', 'events', /^1 event waits, those of unsent for 2 min .* no worker sends/, /orc worker/),
+  );
 });
 
 test('a run whose worker died, and one that goes on beyond its time limit, are found', async () => {

@@ -39,6 +39,8 @@ const WELL: Reported = {
   'orc_accept_duration_seconds_bucket{le="+Inf"}': '0+990x60',
   'orc_runs_ended_total{automation="deploy",status="succeeded"}': '0+9x60',
   'orc_runs_ended_total{automation="deploy",status="failed"}': '0+1x60',
+  'orc_event_receivers_failing{instance="api"}': '0x10 1x8 0x40',
+  'orc_events_dropped{instance="api"}': '7x60',
   'orc_event_loop_lag_seconds{instance="api"}': '0.01x60',
 };
 
@@ -61,6 +63,8 @@ const WRONG: [alert: string, reported: Reported][] = [
     },
   ],
   ['OrcRunsFail', { 'orc_runs_ended_total{automation="deploy",status="failed"}': '0+10x60' }],
+  ['OrcEventsUndelivered', { 'orc_event_receivers_failing{instance="api"}': '1x60' }],
+  ['OrcEventsDropped', { 'orc_events_dropped{instance="api"}': '7x10 8x50' }],
   ['OrcEventLoopLags', { 'orc_event_loop_lag_seconds{instance="api"}': '0.9x60' }],
 ];
 

@@ -52,6 +52,14 @@ async function skipPauses(slug: string, receiver = 'onEnd'): Promise<void> {
   await redis.zadd(keys.eventQueues, 'XX', 1, `${slug}:${receiver}`);
 }
 
+async function failingOf() {
+  return (await events.queues()).map(({ failing }) => failing);
+}
+
+async function dropCounts() {
+  return [...(await events.drops())].map(([slug, { count }]) => [slug, count]);
+}
+
 function idsOf({ requests }: Receiver): (string | undefined)[] {
   return requests.map(({ headers }) => headers['webhook-id']?.toString());
 }
@@ -99,10 +107,12 @@ test('runs show and status say what became of an event', async () => {
   const runId = await cancelledRun('said', { onEnd: receiver.url });
   expect(await orc('runs', 'show', runId)).toMatch(/^event +onEnd: waits to be sent$/m);
   startSender();
-  await eventually(() => redis.hget(keys.eventFailures, 'said:onEnd')).toBe('1');
+  await eventually(failingOf).toMatchObject([{ turns: 1, lastError: 'The receiver answered 500.' }]);
   const waiting = /^event +onEnd: waits after 1 try until \S+Z\. The receiver answered 500\.$/m;
   expect(await orc('runs', 'show', runId)).toMatch(waiting);
-  expect(await orc('status')).toMatch(/^events +1 wait; cannot be delivered: said \(onEnd\)$/m);
+  expect(await orc('status')).toMatch(
+    /^events +1 wait; cannot be delivered: said \(onEnd\); why: orc doctor$/m,
+  );
   await skipPauses('said');
   await eventually(() => deliveriesOf(runId)).toMatchObject([{ status: 'dropped' }]);
   expect(await orc('runs', 'show', runId)).toMatch(
@@ -158,7 +168,7 @@ test.each([
   const runId = await cancelledRun('judged', { onEnd: receiver.url });
   await eventually(() => deliveriesOf(runId)).toMatchObject([{ status: expected, tries: 1, lastError }]);
   expect(elsewhere.requests).toEqual([]);
-  expect(await events.drops()).toEqual(new Map(expected === 'dropped' ? [['judged', 1]] : []));
+  expect(await dropCounts()).toEqual(expected === 'dropped' ? [['judged', 1]] : []);
 });
 
 test.each([
@@ -206,11 +216,12 @@ test('while nothing can be delivered to a URL, one event tries it at a time; the
   const automation = await createTriggered(store, 'down', { onEnd: receiver.url });
   for (let count = 0; count < 30; count += 1) await endRun(automation.id, 'down', 'succeeded');
   startSender();
-  await eventually(() => redis.hget(keys.eventFailures, 'down:onEnd')).toBe('1');
+  await eventually(failingOf).toMatchObject([{ turns: 1 }]);
+  const [since] = (await failingOf()).map((failing) => failing?.since);
   const first = receiver.requests.length;
   expect(first).toBeLessThan(30);
   await skipPauses('down');
-  await eventually(() => redis.hget(keys.eventFailures, 'down:onEnd')).toBe('2');
+  await eventually(failingOf).toMatchObject([{ turns: 2, since }]);
   expect(receiver.requests).toHaveLength(first + 1);
   isDown = false;
   await skipPauses('down');
@@ -258,7 +269,7 @@ test('what a sender whose turn is over says changes nothing', async () => {
   await events.drop(turn, event, 1, 'x');
   await events.retry(turn, event, 60_000, 'x');
   await events.clear(turn);
-  await events.release(turn, 3, 60_000);
+  await events.release(turn, { turns: 3, since: new Date(), lastError: 'x' }, 60_000);
   expect(await deliveriesOf(runId)).toMatchObject([{ status: 'waiting', tries: 0 }]);
   expect(await redis.hget(keys.eventTurns, 'fenced:onEnd')).toBe('second');
 });
@@ -276,7 +287,21 @@ test('an event that could not be delivered for 24 hours is dropped, counted and 
   await eventually(() => deliveriesOf(runId)).toMatchObject([
     { status: 'dropped', tries: 1, lastError: 'It could not be delivered for 24 hours.' },
   ]);
-  expect(await events.drops()).toEqual(new Map([['old', 1]]));
+  expect([...(await events.drops())]).toEqual([
+    [
+      'old',
+      {
+        count: 1,
+        latest: [
+          {
+            receiver: 'onEnd',
+            at: expect.any(Date),
+            lastError: 'It could not be delivered for 24 hours.',
+          },
+        ],
+      },
+    ],
+  ]);
   expect(receiver.requests).toHaveLength(1);
 });
 
@@ -299,7 +324,7 @@ test('an event whose body Redis has lost is dropped and counted; no empty body i
   await eventually(() => deliveriesOf(runId)).toMatchObject([
     { status: 'dropped', tries: 0, lastError: 'Redis has lost its body.' },
   ]);
-  expect(await events.drops()).toEqual(new Map([['lost', 1]]));
+  expect(await dropCounts()).toEqual([['lost', 1]]);
   expect(receiver.requests).toEqual([]);
 });
 
@@ -309,7 +334,7 @@ test('the events of a URL that was removed from the automation are dropped', asy
   await store.automations.replace(seen, definition('changed'));
   startSender();
   await eventually(() => events.queues()).toEqual([]);
-  expect(await events.drops()).toEqual(new Map([['changed', 1]]));
+  expect([...(await events.drops())]).toEqual([['changed', { count: 1, latest: [] }]]);
   expect(await deliveriesOf(runId)).toEqual([]);
 });
 
@@ -321,7 +346,7 @@ test('a closed sender leaves its turns and events to the others', async () => {
   await sender.close(0);
   expect(await redis.hlen(keys.eventTurns)).toBe(0);
   expect(await deliveriesOf(runId)).toMatchObject([{ status: 'waiting', tries: 0 }]);
-  expect(await events.take('next', 1000)).toMatchObject({ slug: 'returned', failures: 0 });
+  expect(await events.take('next', 1000)).toEqual({ slug: 'returned', receiver: 'onEnd', token: 'next' });
 });
 
 /** Ends a run as if a worker had. */
@@ -375,7 +400,9 @@ describe('an event is queued', () => {
     expect(await store.index.end('once', runId, { run, automationId: automation.id })).toMatchObject({
       queued: 0,
     });
-    expect(await events.queues()).toEqual([{ slug: 'once', receiver: 'onEnd', waiting: 1, failures: 0 }]);
+    expect(await events.queues()).toEqual([
+      { slug: 'once', receiver: 'onEnd', waiting: 1, dueAt: expect.any(Date) },
+    ]);
   });
 
   test('of a run that is skipped because its automation is busy', async () => {
@@ -451,7 +478,7 @@ describe('an event is queued', () => {
         lastError: 'Too many events of the automation waited for this URL.',
       },
     ]);
-    expect(await events.drops()).toEqual(new Map([['full', 1]]));
+    expect(await dropCounts()).toEqual([['full', 1]]);
     await store.automations.delete('full');
     const left = await redis.keys(`${keys.queuePrefix}:event*`);
     expect(left).toEqual([]);

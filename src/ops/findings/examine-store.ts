@@ -1,4 +1,5 @@
 import type { Store } from '../../store/store.ts';
+import { checkEvents } from './events.ts';
 import { type Finding, ok } from './finding.ts';
 import { checkKept } from './kept.ts';
 import { checkRedis, checkRights } from './redis.ts';
@@ -10,7 +11,7 @@ export interface ExamineLimits extends RunLimits {
   keepBytes?: number | undefined;
 }
 
-/** What `orc doctor` and the console find in Redis: its rights and settings, the workers, the runs and what is kept of them. */
+/** What `orc doctor` and the console find in Redis: its rights and settings, the workers, the runs and what comes of them. */
 export async function examineStore(store: Store, limits: ExamineLimits): Promise<Finding[]> {
   const reached = [ok('redis', 'reachable'), await checkRights(store)];
   // The other checks need the missing rights.
@@ -19,5 +20,10 @@ export async function examineStore(store: Store, limits: ExamineLimits): Promise
   // BullMQ writes even when it is only asked.
   const takesWrites = findings.some(({ check, state }) => check === 'redis writes' && state === 'ok');
   if (!takesWrites) return findings;
-  return [...findings, ...(await checkRuns(store, limits)), await checkKept(store, limits.keepBytes)];
+  return [
+    ...findings,
+    ...(await checkRuns(store, limits)),
+    ...(await checkEvents(store)),
+    await checkKept(store, limits.keepBytes),
+  ];
 }
