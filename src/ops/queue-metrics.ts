@@ -19,7 +19,7 @@ export class QueueMetrics {
   readonly #workersAlive = this.#gauge('orc_workers_alive', 'Workers that are alive.');
   readonly #slotsHeld = this.#gauge(
     'orc_slots_held_seconds',
-    'Time for which the same runs have held every slot of every worker, so that no other starts, or 0.',
+    'Time for which the same runs have held every slot of every worker that takes runs, so that no other starts, or 0.',
   );
   readonly #queued = this.#gauge('orc_queued_runs', 'Runs that have not started.');
   readonly #retrying = this.#gauge('orc_retrying_runs', 'Runs between two attempts.');
@@ -70,8 +70,10 @@ export class QueueMetrics {
     this.#eventsWaiting.set(eventQueues.reduce((sum, { waiting }) => sum + waiting, 0));
     this.#eventsFailing.set(eventQueues.filter(({ failing }) => failing).length);
     this.#eventsDropped.set([...drops.values()].reduce((sum, { count }) => sum + count, 0));
-    const [{ workersAlive, slots }, { queued, retrying, oldestQueuedAt }, jobCounts, startTimes] =
-      await Promise.all([workers.alive(), runs.depth(), runs.jobCounts(), runs.startTimes()]);
+    const [{ workersAlive, workersDraining, slots }, { queued, retrying, oldestQueuedAt }, jobCounts] =
+      await Promise.all([workers.alive(), runs.depth(), runs.jobCounts()]);
+    // The slots of a worker that drains are given to no run any more.
+    const startTimes = await runs.startTimes(workersDraining);
     this.#workersAlive.set(workersAlive);
     const heldSince = slotsHeldSince(startTimes, slots);
     this.#slotsHeld.set(heldSince ? Math.max(0, Date.now() - heldSince.getTime()) / 1000 : 0);

@@ -320,12 +320,21 @@ export class RunQueue {
     return { queued, paused, pausedBy, retrying, running, ...(oldestQueued && { oldestQueued }) };
   }
 
-  /** When the latest attempt at each run that executes began, without reading more of it. */
-  async startTimes(): Promise<Date[]> {
+  /**
+   * When the latest attempt at each run that executes began, without reading more of it.
+   *
+   * @param exceptBy workers whose runs are left out
+   */
+  async startTimes(exceptBy: readonly string[]): Promise<Date[]> {
     const queue = await this.#queue.open();
     const activeIds = await this.#redis.lrange(queue.toKey('active'), 0, -1);
-    const times = await Promise.all(activeIds.map((id) => this.#redis.hget(queue.toKey(id), 'processedOn')));
-    return times.flatMap((time) => (time ? [new Date(Number(time))] : []));
+    // BullMQ's name of `processedBy` is `pb`.
+    const found = await Promise.all(
+      activeIds.map((id) => this.#redis.hmget(queue.toKey(id), 'processedOn', 'pb')),
+    );
+    return found.flatMap(([time, worker]) =>
+      time && !exceptBy.includes(worker ?? '') ? [new Date(Number(time))] : [],
+    );
   }
 
   /** How many runs execute, and the first of them, without their payloads. @param limit of those that are read */

@@ -79,6 +79,10 @@ test('on SIGUSR2 a worker drains: it finishes its runs, takes no more, and ends;
   expect(stdout).toMatch(/^workers +none takes runs, 1 drain; start one: orc worker$/m);
   expect((await fetch(`${opsUrl}/ready`)).status).toBe(503);
   expect(await statusOf(third)).toBe('queued');
+  // Another worker is free: the slots of the draining one are no longer those that a run waits for.
+  await store.workers.beat('free', 2);
+  expect(await (await fetch(`${opsUrl}/metrics`)).text()).toMatch(/^orc_slots_held_seconds 0$/m);
+  await store.workers.leave('free');
 
   const ended = once(worker.child, 'exit');
   open(gate);
