@@ -1,6 +1,7 @@
 import type { Socket } from 'node:net';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { ERRORS, type ErrorId } from '../core/errors.ts';
+import { LineLimit } from '../line-limit.ts';
 import { type Logger, loggablePath } from '../logger.ts';
 
 declare module 'fastify' {
@@ -9,10 +10,6 @@ declare module 'fastify' {
     isLogged: boolean;
   }
 }
-
-/** So many lines that say the same are written within so many milliseconds; the rest are counted. */
-const LINES_PER_WINDOW = 100;
-const WINDOW_MS = 1000;
 
 /**
  * Of nginx: the client closed the connection. Stands for a failure that nobody was told of, since whoever hangs up must
@@ -35,20 +32,22 @@ interface Kind {
 }
 
 /**
- * One line in the log for every answer, except in a flood of what anybody can send: it would fill the disk with 25,000
- * lines a second. What is done with a key that is right always has its line.
+ * One line in the log for every answer, except in a flood of what anybody can send. What is done with a key that is right
+ * always has its line.
  */
 export class RequestLog {
   readonly #logger: Logger;
   readonly #onRejected: RejectionListener;
-  /** Lines of this window about requests that proved nothing, by what they have in common. */
-  readonly #floods = new Map<string, { kind: Kind; count: number }>();
-  #timer: NodeJS.Timeout | undefined;
+  /** Of lines about requests that proved nothing. */
+  readonly #limit: LineLimit<Kind>;
 
   /** @param onRejected is told of each request that was answered with an error */
   constructor(logger: Logger, onRejected: RejectionListener = () => undefined) {
     this.#logger = logger;
     this.#onRejected = onRejected;
+    this.#limit = new LineLimit(({ message, level, ...fields }, count) =>
+      logger[level]({ ...fields, count }, summaryOf(message, fields.error)),
+    );
   }
 
   /**
@@ -76,7 +75,8 @@ export class RequestLog {
     const statusCode = isUntoldFailure ? CLIENT_CLOSED_REQUEST : reply.statusCode;
     const level = levelOf(method, statusCode);
     if (!this.#logger.isLevelEnabled(level)) return;
-    if (automation === undefined && !this.#hasLine({ message: 'request', level, statusCode, error })) return;
+    if (automation === undefined && !this.#limit.admits({ message: 'request', level, statusCode, error }))
+      return;
     request.log[level](
       {
         method,
@@ -98,7 +98,7 @@ export class RequestLog {
   /** Why a request is answered `internal_error`. */
   failed({ log }: FastifyRequest, err: unknown): void {
     const message = 'request failed';
-    if (!this.#hasLine({ message, level: 'error', statusCode: 500, error: 'internal_error' })) return;
+    if (!this.#limit.admits({ message, level: 'error', statusCode: 500, error: 'internal_error' })) return;
     log.error({ err }, message);
   }
 
@@ -106,33 +106,13 @@ export class RequestLog {
   refused(error: ErrorId, message: Message, { remoteAddress: address }: Socket): void {
     const { statusCode } = ERRORS[error];
     if (!this.#logger.isLevelEnabled('info')) return;
-    if (!this.#hasLine({ message, level: 'info', statusCode, error })) return;
+    if (!this.#limit.admits({ message, level: 'info', statusCode, error })) return;
     this.#logger.info({ statusCode, error, address }, message);
   }
 
   /** Says what was only counted so far. */
   close(): void {
-    clearTimeout(this.#timer);
-    this.#sumUp();
-  }
-
-  #hasLine(kind: Kind): boolean {
-    const key = Object.values(kind).join();
-    const flood = this.#floods.get(key) ?? { kind, count: 0 };
-    flood.count += 1;
-    this.#floods.set(key, flood);
-    this.#timer ??= setTimeout(() => this.#sumUp(), WINDOW_MS).unref();
-    return flood.count <= LINES_PER_WINDOW;
-  }
-
-  #sumUp(): void {
-    this.#timer = undefined;
-    for (const { kind, count: all } of this.#floods.values()) {
-      const count = all - LINES_PER_WINDOW;
-      const { message, level, ...fields } = kind;
-      if (count > 0) this.#logger[level]({ ...fields, count }, summaryOf(message, fields.error));
-    }
-    this.#floods.clear();
+    this.#limit.close();
   }
 }
 

@@ -47,7 +47,8 @@ describe.each([
   test('is throttled like any other, is no failure of the service, and has no more lines than others', async () => {
     const count = 3 * ALLOWANCE;
     const startedAt = performance.now();
-    for (let sent = 0; sent < count; sent += 1) await reset(post(mintApiKey(), '{}', headers));
+    const flood = () => Array.from({ length: 20 }, () => post(mintApiKey(), '{}', headers)).join('');
+    for (let sent = 0; sent < count; sent += 1) await reset(flood());
     const seconds = Math.ceil((performance.now() - startedAt) / 1000);
     const from = trigger('hung-up', mintApiKey(), '{}', { 'x-forwarded-for': '192.0.2.1' });
     expectError(await app.inject(from), 429, 'too_many_failures');

@@ -111,6 +111,26 @@ test('folders that forbid their owner to change them are removed, and what a lin
   expect(asOrdinaryUser(source)).toEqual({ stdout: 'false true 500\n', stderr: '' });
 });
 
+test('a folder that is nested deeper than a path can say is removed', () => {
+  const base = makeTemporaryFolder('deep');
+  const source = `
+    import { existsSync, mkdirSync } from 'node:fs';
+    import { removeFolder } from '${compiled('worker/remove-folder.js')}';
+    const name = 'x'.repeat(200);
+    process.chdir('${base}');
+    for (let depth = 0; depth < 60; depth += 1) {
+      mkdirSync(name);
+      process.chdir(name);
+    }
+    process.chdir('/');
+    await removeFolder('${base}');
+    console.log(existsSync('${base}'));`;
+  const { stdout, stderr } = spawnSync(process.execPath, ['--input-type=module', '-e', source], {
+    encoding: 'utf8',
+  });
+  expect({ stdout, stderr }).toEqual({ stdout: 'false\n', stderr: '' });
+});
+
 test('a worker whose folder was removed makes itself a new one', async () => {
   const tmp = makeTemporaryFolder('removed');
   await startWorker(tmp);

@@ -1,21 +1,36 @@
 import type { FastifyError, FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import fastifyPlugin from 'fastify-plugin';
 import { DeadlineError } from '../../core/deadline.ts';
+import { LineLimit } from '../../line-limit.ts';
 import type { RedisClient } from '../../store/connect.ts';
 import { ConsoleError } from '../console-error.ts';
 import { render } from '../render.tsx';
 import { SECURITY_HEADERS } from '../security-headers.ts';
 import { ErrorView } from '../views/error.tsx';
 
-/** Every error is a page in words, with the request's id, which the log has too. */
+/** What lines of a flood have in common. */
+interface Kind {
+  message: 'request' | 'request failed';
+  statusCode: number;
+  path: string | undefined;
+}
+
+/** Every error is a page in words, with the request's id, which the log has too, except in a flood of what anybody can send. */
 export const errorsPlugin = fastifyPlugin(
   async (app: FastifyInstance, { redis }: { redis: Pick<RedisClient, 'status'> }) => {
+    const lines = new LineLimit<Kind>(({ message, ...fields }, count) =>
+      app.log.info({ ...fields, count }, `${message === 'request' ? 'requests' : 'failures'} without a line`),
+    );
+    app.addHook('onClose', async () => lines.close());
+
     app.setErrorHandler((error, request, reply) => {
       // Whatever Redis' client says of it, in many words.
       const isAway =
         error instanceof DeadlineError || (!(error instanceof ConsoleError) && redis.status !== 'ready');
       const told = isAway ? redisAway(error) : toConsoleError(error);
-      if (told.statusCode >= 500) request.log.error({ err: error }, 'request failed');
+      const { statusCode } = told;
+      const kind: Kind = { message: 'request failed', statusCode, path: request.routeOptions.url };
+      if (statusCode >= 500 && lines.admits(kind)) request.log.error({ err: error }, 'request failed');
       sendError(request, reply, told);
     });
 
@@ -23,6 +38,8 @@ export const errorsPlugin = fastifyPlugin(
       const { method, ip: address, operator, routeOptions } = request;
       const isRoutine = (method === 'GET' || method === 'HEAD') && reply.statusCode < 400;
       const { statusCode } = reply;
+      const kind: Kind = { message: 'request', statusCode, path: routeOptions.url };
+      if (!operator && !lines.admits(kind)) return;
       const durationMs = Math.round(reply.elapsedTime * 10) / 10;
       // The route and not the target, which may hold a login link.
       const line = {

@@ -11,6 +11,9 @@ import { LoginView } from '../views/login.tsx';
 /** So much of a user agent is kept, in characters. */
 const USER_AGENT_LENGTH = 200;
 
+/** Largest form that anybody may send, in bytes. A token has less than 100. */
+const LOGIN_BYTES = 1024;
+
 /** Logging in by a link, and out. */
 export async function loginRoutes(app: FastifyInstance, { store, settings }: ConsoleDependencies) {
   const { url } = settings;
@@ -20,8 +23,7 @@ export async function loginRoutes(app: FastifyInstance, { store, settings }: Con
     render(reply, { title: 'Log in' }, <LoginView token={params.token} />),
   );
 
-  app.post('/login', async (request, reply) => {
-    await app.checkGuesses(request);
+  app.post('/login', { bodyLimit: LOGIN_BYTES, onRequest: app.checkGuesses }, async (request, reply) => {
     const { ip: address, headers } = request;
     const userAgent = (headers['user-agent'] ?? '').slice(0, USER_AGENT_LENGTH);
     const audited = auditedStore(store, { operator: 'nobody' }, (err) =>
