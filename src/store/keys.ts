@@ -86,6 +86,8 @@ export function createKeys(prefix: string) {
     operators: `${root}:operators`,
     /** Name and id of the operator whom a login link logs in; expires with the link. */
     loginLink: (tokenHash: string) => `${root}:login-link:${tokenHash}`,
+    /** How often sessions of the console were ended before their time. */
+    endedSessions: `${root}:ended-sessions`,
     /** Hash of a session of the console; expires with it. */
     session: (tokenHash: string) => `${root}:session:${tokenHash}`,
     /** Sorted set of the sessions of an operator by when they began, in milliseconds since the epoch. */

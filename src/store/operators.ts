@@ -159,14 +159,23 @@ export class OperatorStore {
   /** Ends one session, as a logout does. */
   async endSession(token: string): Promise<void> {
     await this.#redis.del(this.#keys.session(hashToken(token)));
+    await this.#noteEnd();
   }
 
   /** Ends all sessions of an operator. @returns how many there were */
   async endSessions(name: string): Promise<number> {
     const key = this.#keys.sessionsOf(name);
     const hashes = await this.#redis.zrange(key, '0', '-1');
-    await this.#redis.del(key);
-    return hashes.length === 0 ? 0 : this.#redis.del(...hashes.map((hash) => this.#keys.session(hash)));
+    const sessions = hashes.map((hash) => this.#keys.session(hash));
+    const count = (await this.#redis.del(key, ...sessions)) - Math.min(hashes.length, 1);
+    // Also without a session: who is removed may be logged in by single sign-on.
+    await this.#noteEnd();
+    return count;
+  }
+
+  /** Is another text whenever sessions were ended before their time: those of open streams are to be judged again then. */
+  async endedSessions(): Promise<string> {
+    return (await this.#redis.get(this.#keys.endedSessions)) ?? '0';
   }
 
   /** The sessions of an operator, the latest first. */
@@ -197,6 +206,10 @@ export class OperatorStore {
     return text === null ? undefined : (JSON.parse(text) as OperatorRecord);
   }
 
+  async #noteEnd(): Promise<void> {
+    await this.#redis.incr(this.#keys.endedSessions);
+  }
+
   async #begin(name: string, operatorId: string, { address, userAgent }: SessionOrigin): Promise<string> {
     const token = mintToken();
     const hash = hashToken(token);
@@ -216,6 +229,7 @@ export class OperatorStore {
     if (beyond.length > 0) {
       await this.#redis.zrem(index, ...beyond);
       await this.#redis.del(...beyond.map((each) => this.#keys.session(each)));
+      await this.#noteEnd();
     }
     return token;
   }

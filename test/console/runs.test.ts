@@ -356,6 +356,29 @@ describe('a live log', () => {
     expect(again.body).not.toContain('event: log');
   });
 
+  test('ends soon after its operator is removed', async () => {
+    const id = await acceptRun(store, await newAutomation());
+    await store.operators.add('leaver', 'viewer');
+    const link = await store.operators.createLink('leaver');
+    const session = await store.operators.login(link?.token ?? '', { address: '::1', userAgent: '' });
+    const { port } = new URL(await app.listen({ port: 0, host: '127.0.0.1' }));
+    const headers = { cookie: `orc_session=${session?.token}` };
+    const { body } = await fetch(`http://localhost:${port}/runs/${id}/events`, { headers });
+    const reader = body?.getReader();
+    let hasEnded = false;
+    const readOn = async () => {
+      while (!(await reader?.read())?.done) if (hasEnded) return;
+      hasEnded = true;
+    };
+    await reader?.read();
+    const reading = readOn();
+    await store.operators.remove('leaver');
+    // Every 15 s each stream is judged in any case.
+    await expect.poll(() => hasEnded, { timeout: 8000 }).toBe(true);
+    await reading;
+    await store.runs.cancel(id);
+  });
+
   test('is sent to nobody without a session', async () => {
     const id = await acceptRun(store, await newAutomation());
     const { statusCode, body } = await app.inject({

@@ -8,6 +8,9 @@ const POLL_MS = 200;
 /** How often the stream of a silent run shows that it lives, and its session is judged, in milliseconds. */
 const BEAT_MS = 15_000;
 
+/** How often it is asked whether any session was ended before its time, in milliseconds. */
+const SESSIONS_MS = 1000;
+
 /** Streams of one process; further ones are told to come back later. */
 const MAX_STREAMS = 1000;
 
@@ -36,33 +39,35 @@ interface Feed {
  * only who comes late reads by himself what the others have.
  */
 export class RunFeeds {
-  readonly #store: Pick<Store, 'runs' | 'runLogs'>;
+  readonly #store: Pick<Store, 'runs' | 'runLogs' | 'operators'>;
   readonly #onError: (error: Error) => void;
   readonly #feeds = new Map<string, Feed>();
-  #streams = 0;
+  /** Whether the session of each open stream lives. */
+  readonly #sessions = new Map<EventStream, () => Promise<boolean>>();
+  #isWatchingSessions = false;
   #hasClosed = false;
 
   /** @param onError is told of failed reads of Redis; the streams of that run end, and their readers come back */
-  constructor(store: Pick<Store, 'runs' | 'runLogs'>, onError: (error: Error) => void) {
+  constructor(store: Pick<Store, 'runs' | 'runLogs' | 'operators'>, onError: (error: Error) => void) {
     this.#store = store;
     this.#onError = onError;
   }
 
   /** How many streams are open. */
   get streams(): number {
-    return this.#streams;
+    return this.#sessions.size;
   }
 
   /** Whether one more stream may be opened. */
   get hasPlace(): boolean {
-    return !this.#hasClosed && this.#streams < MAX_STREAMS;
+    return !this.#hasClosed && this.streams < MAX_STREAMS;
   }
 
   /**
    * Sends a run's log until the run or the stream ends.
    *
    * @param after the last entry that the reader has
-   * @param mayGoOn whether the reader's session lives; asked now and then
+   * @param mayGoOn whether the reader's session lives; asked now and then, and when sessions were ended
    */
   watch(
     runId: string,
@@ -78,11 +83,12 @@ export class RunFeeds {
     const watcher: Watcher = { stream, position: after, isLive: false };
     feed.watchers.add(watcher);
     if (feed.state !== '') stream.send(encodeEvent('state', { state: feed.state }));
-    this.#streams += 1;
+    this.#sessions.set(stream, mayGoOn);
+    if (!this.#isWatchingSessions) void this.#watchSessions();
     const beat = setInterval(() => void keepUp(stream, mayGoOn), BEAT_MS);
     stream.onClose(() => {
       clearInterval(beat);
-      this.#streams -= 1;
+      this.#sessions.delete(stream);
       feed.watchers.delete(watcher);
     });
     this.#catchUp(feed, watcher).catch((error: Error) => {
@@ -95,6 +101,20 @@ export class RunFeeds {
   close(): void {
     this.#hasClosed = true;
     for (const { watchers } of this.#feeds.values()) for (const { stream } of watchers) stream.end();
+  }
+
+  /** Ends the streams of ended sessions, at the price of one question a second to Redis, however many are open. */
+  async #watchSessions(): Promise<void> {
+    const { operators } = this.#store;
+    this.#isWatchingSessions = true;
+    for (let last: string | undefined; this.#sessions.size > 0; ) {
+      // Without Redis, the streams end anyway.
+      const ended = await operators.endedSessions().catch(() => last);
+      if (ended !== last) for (const [stream, mayGoOn] of this.#sessions) void keepUp(stream, mayGoOn);
+      last = ended;
+      await new Promise((resolve) => setTimeout(resolve, SESSIONS_MS));
+    }
+    this.#isWatchingSessions = false;
   }
 
   #open(runId: string, after: RunLogPosition | undefined): Feed {

@@ -5,15 +5,13 @@ import { RunFeeds } from '../../../src/console/live/run-feed.ts';
 import { acceptRun, createTriggered, HeldAttempts, startConsumer } from '../../support/runs.ts';
 import { openTestStore } from '../../support/store.ts';
 
-const mayGoOn = async () => true;
-
 /** What one reader was sent. */
 class Reader {
   readonly stream = new EventStream();
   text = '';
   isOver = false;
 
-  constructor(feeds: RunFeeds, runId: string, after?: string, isReading = true) {
+  constructor(feeds: RunFeeds, runId: string, after?: string, isReading = true, mayGoOn = async () => true) {
     feeds.watch(runId, after, this.stream, mayGoOn);
     if (isReading) this.read();
     onTestFinished(() => this.stream.end());
@@ -111,12 +109,33 @@ test('a position that is not yet there hides nothing from others', async () => {
   await expect.poll(() => reader.log).toBe('one ');
 });
 
+test('the readers whose session is ended are cut off at once, and the others go on', async () => {
+  const { store, feeds, runId, write } = await startRun();
+  const allowed = new Set(['ada', 'bob']);
+  let asked = 0;
+  const readerOf = (name: string) =>
+    new Reader(feeds, runId, undefined, true, async () => {
+      asked += 1;
+      return allowed.has(name);
+    });
+  const [ada, bob] = [readerOf('ada'), readerOf('bob')];
+  await expect.poll(() => asked).toBe(2);
+  allowed.delete('ada');
+  await store.operators.endSessions('ada');
+  // Earlier than the next beat, which judges them in any case.
+  await expect.poll(() => ada.isOver, { timeout: 5000 }).toBe(true);
+  await write('one');
+  await expect.poll(() => bob.log).toBe('one');
+  expect(ada.log).toBe('');
+});
+
 test('200 readers of a run cost Redis as many commands as one', async () => {
   const { store, feeds, runId, write } = await startRun();
   const counted: string[] = [];
   const send = store.redis.sendCommand.bind(store.redis);
   store.redis.sendCommand = (command: Command, ...rest: []) => {
-    if (command.getKeys().some((key) => String(key).endsWith(`:log:${runId}`))) counted.push(command.name);
+    const isCounted = command.getKeys().some((key) => /:log:|:ended-sessions$/.test(String(key)));
+    if (isCounted) counted.push(command.name);
     return send(command, ...rest);
   };
   onTestFinished(() => {
@@ -130,6 +149,7 @@ test('200 readers of a run cost Redis as many commands as one', async () => {
   expect(readers.map(({ log }) => log)).toEqual(readers.map(() => '0 1 2 3 4 '));
   // One to find a line, one to find nothing after it, and now and then one that finds nothing at all.
   expect(counted.filter((name) => name === 'xrange').length).toBeLessThan(50);
+  expect(counted.filter((name) => name === 'get').length).toBeLessThan(20);
 });
 
 test('a reader who takes nothing is cut off with what waits for him, and the others go on', async () => {
