@@ -7,16 +7,23 @@ import { codeBlock } from './support/pages.ts';
 import { readProjectFile } from './support/repository.ts';
 import { openTestStore } from './support/store.ts';
 import { openFolder } from './worker/workbench.ts';
+import { createRepository, git } from './worker/workspace/repositories.ts';
 
 const store = openTestStore();
 const folder = openFolder();
+const shop = createRepository(folder('shop'), {
+  'package.json': '{"name":"shop","scripts":{"test":"node test.mjs"}}',
+  'package-lock.json': '{"name":"shop","lockfileVersion":3,"packages":{"":{"name":"shop"}}}',
+  'test.mjs': "import { sum } from './sum.mjs';\nif (sum(1, 2) !== 3) throw new Error('the sum is wrong');\n",
+  'sum.mjs': 'export const sum = (a, b) => a - b;\n',
+});
 let applied: AppliedExamples;
 let worker: OrcProcess;
 const receivers: Receiver[] = [];
 
 beforeAll(async () => {
-  applied = await applyExamples(folder('examples'), store.env);
-  worker = await startWorkerProcess(store.env);
+  applied = await applyExamples(folder('examples'), store.env, shop.url);
+  worker = await startWorkerProcess({ ...store.env, WORKSPACE_DIR: folder('workspaces') });
 });
 
 afterAll(async () => {
@@ -64,9 +71,20 @@ test('the receiver in Node.js verifies a delivery, and its answer is the result'
   expect(forged.status).toBe(401);
 });
 
-test('the agent of the file is an automation with its prompt', async () => {
-  const { stdout } = await orc('automations', 'show', 'fix-tests', '--json');
-  expect(stdout).toContain(JSON.stringify(readProjectFile('examples/fix-tests.md')).slice(1, 60));
+test("the agent's mended file is pushed once the repository's tests pass", async () => {
+  const mended = 'export const sum = (a, b) => a + b;\n';
+  const payload = JSON.stringify({ file: 'sum.mjs', text: mended });
+  expect(await orc('trigger', 'fix-tests', '-d', payload, '--wait')).toMatchObject({ code: 0 });
+  const { branch } = JSON.parse((await orc('runs', 'result', '--last', 'fix-tests')).stdout);
+  expect(git(shop.bare, 'show', `${branch}:sum.mjs`)).toBe(mended.trim());
+  const prompt = readProjectFile('examples/fix-tests.md').split('\n')[0] ?? '';
+  expect((await orc('runs', 'logs', '--last', 'fix-tests')).stdout).toContain(prompt);
+});
+
+test('the agent has failed when its work does not pass the tests', async () => {
+  const payload = JSON.stringify({ file: 'sum.mjs', text: 'export const sum = 1;\n' });
+  expect(await orc('trigger', 'fix-tests', '-d', payload, '--wait')).toMatchObject({ code: 1 });
+  expect((await orc('runs', 'show', '--last', 'fix-tests')).stdout).toMatch(/^reason +check_failed$/m);
 });
 
 test.each(['verify.mjs', 'verify.py'])('%s is what the page of events shows', (name) => {

@@ -1,12 +1,12 @@
 import { execFile } from 'node:child_process';
-import { writeFileSync } from 'node:fs';
+import { cpSync, writeFileSync } from 'node:fs';
 import { delimiter } from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { readSite } from '../src/pages/site.ts';
 import { environment, ORC, type OrcProcess, startWorkerProcess } from './support/orc-process.ts';
 import { codeBlocksIn } from './support/pages.ts';
-import { readProjectFile } from './support/repository.ts';
+import { ROOT, readProjectFile } from './support/repository.ts';
 import { openTestStore } from './support/store.ts';
 import { openFolder } from './worker/workbench.ts';
 
@@ -47,11 +47,13 @@ test('has at most 150 lines', () => {
 });
 
 test('its commands create automations, start a run and show what became of it', async () => {
-  const [create = '', use = '', ...others] = codeBlocksIn(readme)
+  const [create = '', agent = '', use = '', ...others] = codeBlocksIn(readme)
     .map(({ code }) => code)
     .filter((code) => code.includes('npx orc '));
   expect(others).toEqual([]);
   await shell(create);
+  cpSync(`${ROOT}examples`, folder('examples'), { recursive: true });
+  expect(await shell(agent)).toContain('check 1 passed, exit code 0');
   const created = [...create.matchAll(/automations create (\S+)/g)].map(([, slug]) => slug);
   const slugs = (await store.automations.list()).map(({ slug }) => slug);
   expect(created.length).toBeGreaterThan(2);

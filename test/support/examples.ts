@@ -13,15 +13,25 @@ export interface AppliedExamples {
   ports: { notify: number; 'disk-space': number };
 }
 
-/** Copies examples/ into a folder, and applies its automations with receivers at free ports. */
-export async function applyExamples(folder: string, env: NodeJS.ProcessEnv): Promise<AppliedExamples> {
+/**
+ * Copies examples/ into a folder, and applies its automations with receivers at free ports and the agent without a model.
+ *
+ * @param repository URL of what the agent works in
+ */
+export async function applyExamples(
+  folder: string,
+  env: NodeJS.ProcessEnv,
+  repository = 'file:///nowhere',
+): Promise<AppliedExamples> {
   cpSync(`${ROOT}examples`, folder, { recursive: true });
   const ports = { notify: await freePort(), 'disk-space': await freePort() };
   const file = join(folder, 'automations.yaml');
   const ready = readFileSync(file, 'utf8')
     .replaceAll('/srv/orc/examples', folder)
     .replaceAll(':8080/', `:${ports.notify}/`)
-    .replaceAll(':8081/', `:${ports['disk-space']}/`);
+    .replaceAll(':8081/', `:${ports['disk-space']}/`)
+    .replace(/agent: .*/, `agent: node ${join(folder, 'agent.mjs')}`)
+    .replace('https://github.com/acme/shop.git', repository);
   writeFileSync(file, ready);
   const { code, stderr } = await runOrc(['apply', '-f', file, '--keys-dir', join(folder, 'keys')], { env });
   expect([code, stderr]).toEqual([0, '']);
