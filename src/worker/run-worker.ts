@@ -41,7 +41,7 @@ export class RunWorker extends Worker<RunJobData, RunOutcome> {
 
   protected override async moveToActive(token: string, name?: string) {
     // Without data, BullMQ finds that there is no run. It asks even when it was paused or closed while it waited for one.
-    if (this.isPaused() || this.closing) return this.nextJobFromJobData();
+    if (this.isPaused() || this.closing !== undefined) return this.nextJobFromJobData();
     const pauseMs = Math.min(this.#refusals * REFUSAL_PAUSE_MS, LONGEST_REFUSAL_PAUSE_MS);
     if (pauseMs > 0) await delay(pauseMs, undefined, { signal: this.#closing.signal }).catch(() => undefined);
     try {
