@@ -48,6 +48,12 @@ const CANCEL = `${END_UNHELD}
   endUnheld(KEYS[1], KEYS[4], ARGV[1], ARGV[2], ARGV[3])
   return 'cancelled'`;
 
+/** What BullMQ noted of a start that did not come about is taken back, for the worker that holds the run's lock. */
+const UNSTART = `
+  if redis.call('GET', KEYS[1] .. ':lock') ~= ARGV[1] then return end
+  redis.call('HINCRBY', KEYS[1], 'ats', -1)
+  redis.call('HDEL', KEYS[1], 'processedOn', 'pb')`;
+
 /** `pb` and `ats` are BullMQ's names of `processedBy` and `attemptsStarted`. */
 const EXECUTING = `
   local rows = {}
@@ -423,6 +429,13 @@ export class RunQueue {
     const trace = traceContextIn(found.job.data);
     const run = { id: newRunId(), payload, requestId, ...trace, caller, retryOf: runId };
     return this.#accept(automation, run, limits);
+  }
+
+  /** Puts a run that was taken back to the head of the queue; no attempt is counted. */
+  async giveBack(job: RunJob, token: string): Promise<void> {
+    const queue = await this.#queue.open();
+    await this.#redis.eval(UNSTART, 1, queue.toKey(job.id ?? ''), token);
+    await job.moveToWait(token);
   }
 
   /** Records a step of an attempt. */

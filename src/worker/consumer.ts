@@ -142,17 +142,20 @@ export function consumeRuns(options: RunConsumerOptions): RunConsumer {
     throw new DelayedError();
   };
 
-  const execute = async (job: RunJob, token = ''): Promise<AttemptResult | 'interrupted' | 'lost'> => {
+  const execute = async (
+    job: RunJob,
+    token = '',
+  ): Promise<AttemptResult | 'interrupted' | 'unwanted' | 'lost'> => {
     const run = toRunAttempt(job);
     // BullMQ can still take a run while its worker closes; such a run goes back at once.
-    if (isClosing) return 'interrupted';
+    if (isClosing) return 'unwanted';
     const earlier = attempts.get(run.id);
     if (earlier) {
       // This worker lost the run and took it again. BullMQ's worker cannot tell two attempts at one run apart, so the
       // run goes back until the earlier attempt has ended.
       lose(earlier);
       await earlier.result.catch(() => undefined);
-      return 'interrupted';
+      return 'unwanted';
     }
     // A worker that was frozen or cut off may get the answer with the run long after it asked.
     let askedAt = job.processedOn ?? Date.now();
@@ -205,8 +208,9 @@ export function consumeRuns(options: RunConsumerOptions): RunConsumer {
         note(job, { ...ending, interruption: 'the worker shut down' });
         await job.moveToWait(token);
       }
+      if (result === 'unwanted') await store.runs.giveBack(job, token);
       // Tells BullMQ to leave the run as it is: back in the queue, or another worker's.
-      if (result === 'interrupted' || result === 'lost') throw new WaitingError();
+      if (typeof result === 'string') throw new WaitingError();
       const { mayRetry } = result;
       const outcome = await withStoredResult(job, token, result);
       // Noted before the run ends, so that whoever sees the run ended finds how.

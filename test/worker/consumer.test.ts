@@ -244,6 +244,9 @@ describe('close', () => {
     await consumer.close(0);
     expect(attempts.startedIds).toEqual([first]);
     expect(await takeableRuns(store)).toEqual([second, third]);
+    const returned = await store.runs.get(second);
+    expect(returned).toMatchObject({ status: 'queued', attempt: 0 });
+    expect(returned).not.toHaveProperty('startedAt');
   });
 });
 
