@@ -17,6 +17,8 @@ interface DebianProgramOptions {
   packages: readonly string[];
   /** Where it is in them. */
   path: string;
+  /** Its option that prints its version. Default: `--version` */
+  version?: string;
 }
 
 /**
@@ -51,7 +53,7 @@ export async function findDebianProgram(options: DebianProgramOptions): Promise<
 
 async function programIn(
   root: string,
-  { path }: DebianProgramOptions,
+  { path, version = '--version' }: DebianProgramOptions,
   env: NodeJS.ProcessEnv,
 ): Promise<DebianProgram | undefined> {
   const libraryPath = await libraryPathOf(root);
@@ -68,13 +70,16 @@ async function programIn(
   };
   await mkdir(join(root, 'fonts-cache'), { recursive: true });
   await writeFile(fonts, fontConfiguration(root));
-  return (await printsVersion(program)) ? program : undefined;
+  return (await printsVersion(program, version)) ? program : undefined;
 }
 
-/** Monitoring plugins print their version with an exit code that is not 0; a library that is missing prints nothing here. */
-function printsVersion({ command, env }: DebianProgram): Promise<boolean> {
+/**
+ * Monitoring plugins print their version with an exit code that is not 0, and sshd to its standard error; with a library
+ * that is missing, a program fails and prints nothing to its standard output.
+ */
+function printsVersion({ command, env }: DebianProgram, version: string): Promise<boolean> {
   return new Promise((resolve) => {
-    execFile(command, ['--version'], { env }, (_, stdout) => resolve(stdout.trim() !== ''));
+    execFile(command, [version], { env }, (error, stdout) => resolve(error === null || stdout.trim() !== ''));
   });
 }
 

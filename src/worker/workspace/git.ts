@@ -21,6 +21,10 @@ const MAX_OUTPUT_BYTES = 256 * 1024 * 1024;
 /** How much is held of the errors of a git command, in bytes. */
 const MAX_ERROR_BYTES = 65_536;
 
+/** What git says after the reason that its transport told. */
+const ADVICE =
+  /fatal: Could not read from remote repository\.\s+Please make sure you have the correct access rights\s+and the repository exists\.\s*$/;
+
 /** What git is told for every command, whatever a repository, a user or the system has configured. */
 const SETTINGS = [
   // Nothing that a repository brings is executed.
@@ -75,7 +79,7 @@ export interface GitCall {
 
 export type GitResult =
   | { status: 'done'; stdout: Buffer }
-  /** `detail` is one line for people, without secrets; `stderr` is for finding out more. */
+  /** `detail` is one line for people; `stderr` is for finding out more. Both are without secrets. */
   | { status: 'failed'; detail: string; stdout: Buffer; stderr: string }
   | { status: 'too_large' }
   | { status: 'missing' }
@@ -161,11 +165,9 @@ async function complete(
     if (outputBytes > maxBytes) end('too_large');
     else output.push(data);
   });
-  const errors = new LastLine();
-  let stderr = '';
+  let errors = Buffer.alloc(0);
   child.stderr?.on('data', (data: Buffer) => {
-    errors.add(data);
-    stderr = (stderr + data.toString('latin1')).slice(-MAX_ERROR_BYTES);
+    errors = Buffer.from(Buffer.concat([errors, data]).subarray(-MAX_ERROR_BYTES));
   });
   child.stdin.on('error', () => undefined);
   child.stdin.end(input ?? '');
@@ -176,19 +178,27 @@ async function complete(
     child.stdout?.destroy();
     child.stderr?.destroy();
     const stdout = Buffer.concat(output);
+    const stderr = mask.text(maskUrls(errors.toString()));
     if (why === 'interrupted' || why === 'too_large') return { status: why };
     if (code === 0 && why === undefined) return { status: 'done', stdout };
     const how = killedBy === null ? `ended with exit code ${code}` : `was ended by ${killedBy}`;
     const detail =
       why === 'timeout'
         ? `git ${command} took longer than ${GIT_TIMEOUT_MS / 1000} s and was ended`
-        : mask.text(maskUrls(errors.text() ?? `git ${command} ${how}`));
+        : (reasonIn(stderr) ?? `git ${command} ${how}`);
     return { status: 'failed', detail, stdout, stderr };
   } finally {
     clearTimeout(limit);
     clearTimeout(kill);
     signal.removeEventListener('abort', interrupt);
   }
+}
+
+/** The last line of errors in which secrets are hidden already: it may be cut, and leave a part of one. */
+function reasonIn(errors: string): string | undefined {
+  const line = new LastLine();
+  line.add(Buffer.from(errors.replace(ADVICE, '').trim() || errors));
+  return line.text();
 }
 
 async function whyNotStarted(exited: Promise<unknown>, command: string): Promise<GitResult> {

@@ -8,6 +8,9 @@ const RUN_TRAILER = 'Orc-Run-Id';
 /** Where the branch is put that the repository has already. */
 const EXISTING_REF = 'refs/orc/existing';
 
+/** Of what a server says to a push, in characters. */
+const MAX_SAID = 300;
+
 const AUTHOR = { name: 'orc', email: 'orc@localhost' };
 
 export interface PushRequest extends RepositoryAccess {
@@ -129,7 +132,7 @@ function refusalIn({ stdout, stderr }: Extract<GitResult, { status: 'failed' }>)
   const [, reason] = /^!\t[^\t]*\t(.*)$/m.exec(stdout.toString()) ?? [];
   if (reason === undefined) return undefined;
   const said = [...stderr.matchAll(/^remote: *(\S.*?)\s*$/gm)].at(-1)?.[1];
-  return said === undefined ? reason : `${reason}: ${said}`;
+  return said === undefined ? reason : `${reason}: ${said.slice(0, MAX_SAID)}`;
 }
 
 function rejected(detail: string): PushFailure {
