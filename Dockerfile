@@ -14,7 +14,7 @@ RUN npm run build && rm -r dist/build
 FROM base AS production-dependencies
 RUN npm ci --omit=dev
 
-FROM ${NODE_IMAGE}
+FROM ${NODE_IMAGE} AS orc
 # tini is process 1: it ends node when a signal comes before node handles signals, and reaps processes that commands leave.
 # A process whose binary its user may not read belongs to root in /proc, so commands cannot read the environment and memory
 # of the worker and of tini. Commands use the ordinary node on the PATH. git, with HTTPS and SSH, is for the worker's checkouts.
@@ -40,3 +40,23 @@ HEALTHCHECK --interval=10s --timeout=5s --start-period=10s --retries=3 \
   CMD ["/usr/local/lib/orc/node", "-e", "fetch(`http://127.0.0.1:${process.env.OPS_PORT}/ready`).then(({ ok }) => process.exit(ok ? 0 : 1), () => process.exit(1))"]
 ENTRYPOINT ["tini", "--", "/usr/local/lib/orc/node", "--max-semi-space-size=8", "dist/orc.js"]
 CMD ["api"]
+
+# For docs/agents/compose.yaml: what the workers of agents reach the world through.
+FROM ${NODE_IMAGE} AS proxy
+RUN apt-get update && apt-get install --yes --no-install-recommends tinyproxy-bin && rm -rf /var/lib/apt/lists/*
+USER 1002:1002
+ENTRYPOINT ["tinyproxy", "-d", "-c", "/etc/orc-proxy/tinyproxy.conf"]
+
+# A worker with an agent: --target agents --build-arg AGENT=…, a package of npm.
+FROM orc AS agents
+ARG AGENT=opencode-ai@1.18.33
+USER 0:0
+RUN npm install --global --no-audit --no-fund "$AGENT" \
+  && rm -rf /root/.npm \
+  && install --directory --owner=1001 --group=1001 --mode=700 /var/lib/orc
+ENV WORKSPACE_DIR=/var/lib/orc
+USER 1001:1001
+CMD ["worker"]
+
+# Without a target: API, console and worker.
+FROM orc

@@ -1,6 +1,7 @@
 import { expect, test } from 'vitest';
 import { openAgentStage } from '../support/agent-stage.ts';
 import { findNpmProgram } from '../support/npm-program.ts';
+import { openCodeConfiguration } from '../support/opencode.ts';
 import { type ScriptedModel, startScriptedModel } from '../support/scripted-model.ts';
 import { openFolder } from '../worker/workbench.ts';
 import { startGitServer } from '../worker/workspace/git-server.ts';
@@ -11,28 +12,12 @@ const AGENT_MS = 300_000;
 
 const folder = openFolder();
 
-/** What tells OpenCode to use a model on this machine, and to ask before it runs a command. */
-function opencodeConfiguration({ origin }: ScriptedModel): string {
-  const limit = { context: 100_000, output: 4096 };
-  return JSON.stringify({
-    ...{ model: 'stub/stub', small_model: 'stub/stub', autoupdate: false, share: 'disabled' },
-    permission: { bash: 'ask' },
-    provider: {
-      stub: {
-        npm: '@ai-sdk/openai-compatible',
-        options: { baseURL: `${origin}/v1`, apiKey: 'x' },
-        models: { stub: { name: 'Stub', tool_call: true, limit } },
-      },
-    },
-  });
-}
-
 const AGENTS = [
   {
     agent: 'OpenCode',
     package: { name: 'opencode-ai', version: '1.18.33', program: 'opencode', hasScripts: true },
     args: 'acp',
-    configure: (model: ScriptedModel) => ['--env', `OPENCODE_CONFIG_CONTENT=${opencodeConfiguration(model)}`],
+    configure: (model: ScriptedModel) => ['--env', `OPENCODE_CONFIG_CONTENT=${openCodeConfiguration(model)}`],
     cost: /^cost +0 USD, as the agent reports it$/m,
   },
   {

@@ -1,8 +1,8 @@
 import { execFileSync } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync } from 'node:fs';
-import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
-import { createServer } from 'node:http';
+import { mkdir, mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import { createServer, request } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -12,13 +12,17 @@ import { freePort } from '../../src/local/free-port.ts';
 import { type RunningRedisServer, startRedisServer } from '../../src/local/redis-server.ts';
 import { postTrigger } from '../support/http.ts';
 import {
-  buildImage,
+  buildImages,
   type Container,
   canBuildImages,
   type Image,
   killContainers,
   startContainer,
 } from '../support/image.ts';
+import { openCodeConfiguration } from '../support/opencode.ts';
+import { readProjectFile } from '../support/repository.ts';
+import { startScriptedModel } from '../support/scripted-model.ts';
+import { createRepository, git } from '../worker/workspace/repositories.ts';
 
 /** How long it takes to start Node and orc on a busy machine, in milliseconds. */
 const SOON = { timeout: 20_000, interval: 50 };
@@ -26,18 +30,23 @@ const SOON = { timeout: 20_000, interval: 50 };
 /** What orc is executed by. */
 const NODE = '/usr/local/lib/orc/node';
 
+/** The repository is not that of the user who executes the tests. */
+const SAFE = ['-c', 'safe.directory=*'];
+
 /** The worker's, as in docker-compose.yml. */
 const WORKER = '1001:1001';
 
 describe.runIf(canBuildImages())('the image of the Dockerfile', () => {
   let folder: string;
   let image: Image;
+  let imageOf: (target: string) => Image;
   let redis: RunningRedisServer;
   let env: Record<string, string>;
 
   beforeAll(async () => {
     folder = await mkdtemp(join(tmpdir(), 'orc-image-'));
-    image = await buildImage(folder);
+    imageOf = await buildImages(folder);
+    image = imageOf('orc');
     const server = await findRedisServer({ env: process.env, report: () => undefined });
     redis = await startRedisServer({
       server,
@@ -249,6 +258,84 @@ describe.runIf(canBuildImages())('the image of the Dockerfile', () => {
     const node = image.entrypoint.slice(image.entrypoint.indexOf(NODE));
     expect(await zombiesAfterRun(node)).toBeGreaterThan(0);
     expect(await stop(api)).toBe(0);
+  });
+
+  test('a worker for agents lets an agent work on its volume, as its user, and pushes what passed the check', async () => {
+    const agents = imageOf('agents');
+    const volume = join(folder, 'volume');
+    await mkdir(volume);
+    const repository = createRepository(join(folder, 'shop'), { 'code.txt': 'broken\n' });
+    execFileSync('chown', ['-R', WORKER, repository.bare]);
+    const model = await startScriptedModel(['(echo fixed; pwd) > code.txt']);
+    onTestFinished(() => model.close());
+    const secret = 'canary-of-the-worker';
+    const worker = await startContainer(agents, {
+      env: { ...env, OPS_PORT: `${await freePort()}`, CANARY: secret },
+      volumes: { '/var/lib/orc': volume, [repository.bare]: repository.bare },
+    });
+    await expect.poll(worker.stdout, SOON).toContain('worker takes runs');
+    const check = 'id -u; touch /app/file /etc/file; env; grep -q fixed code.txt';
+    const { apiKey } = JSON.parse(
+      await orc(
+        ...['automations', 'create', 'fix', '--json', '--agent', 'opencode acp', '--attempts', '1'],
+        ...['--repo', repository.url, '--prompt', 'Fix it.', '--check', check],
+        ...['--push', 'orc/{runId}', '--env', `OPENCODE_CONFIG_CONTENT=${openCodeConfiguration(model)}`],
+      ),
+    );
+    const api = await startApi();
+    const { body } = await postTrigger(api.url, 'fix', apiKey);
+    await expect.poll(worker.stdout, { timeout: 120_000, interval: 100 }).toContain('"run ended"');
+    const runId = String(body['runId']);
+    expect(JSON.parse(await orc('runs', 'show', runId, '--json')).outcome).toMatchObject({
+      ...{ status: 'succeeded', reason: 'check_passed', agent: { branch: `orc/${runId}` } },
+    });
+    const [code, place] = git(repository.bare, ...SAFE, 'show', `orc/${runId}:code.txt`).split('\n');
+    expect([code, place]).toEqual(['fixed', expect.stringMatching(/^\/var\/lib\/orc\/workspaces\//)]);
+    const logs = await orc('runs', 'logs', runId);
+    expect(logs).toMatch(/1001\n.*Read-only file system.*Read-only file system/s);
+    expect(logs).toContain('ORC_WORKSPACE=/var/lib/orc/');
+    expect(logs).not.toContain(secret);
+    const { mode, uid } = await stat(volume);
+    expect([mode & 0o777, uid]).toEqual([0o700, 1001]);
+    expect(await readdir(volume)).toEqual(expect.arrayContaining(['repositories', 'workspaces']));
+    expect(await Promise.all([stop(api), stop(worker)])).toEqual([0, 0]);
+    expect(await readdir(join(volume, 'workspaces'))).toEqual([]);
+  }, 180_000);
+
+  test('the proxy for agents lets them reach the hosts in its file, by TLS, and no others', async () => {
+    const server = createServer().listen(0, '127.0.0.1');
+    await once(server, 'listening');
+    onTestFinished(() => void server.close());
+    const { port } = server.address() as AddressInfo;
+    const configuration = join(folder, 'proxy');
+    const proxyPort = await freePort();
+    await mkdir(configuration);
+    // Hosts that this machine can connect to, and on whatever port they listen.
+    const text = readProjectFile('docs/agents/proxy/tinyproxy.conf')
+      .replace(/^Port .*$/m, `Port ${proxyPort}`)
+      .replace(/^ConnectPort .*$/m, `ConnectPort ${port}`)
+      .replaceAll('/etc/orc-proxy', configuration);
+    const hosts = readProjectFile('docs/agents/proxy/allowed-hosts').replace('github.com', 'localhost');
+    await writeFile(join(configuration, 'tinyproxy.conf'), text);
+    await writeFile(join(configuration, 'allowed-hosts'), hosts);
+    const image = imageOf('proxy');
+    const proxy = await startContainer(image, {
+      entrypoint: [...image.entrypoint.slice(0, -1), join(configuration, 'tinyproxy.conf')],
+      volumes: { [configuration]: configuration },
+    });
+    const connectTo = async (host: string) => {
+      const asking = request({ host: '127.0.0.1', port: proxyPort, method: 'CONNECT', path: host });
+      const answered = once(asking.end(), 'connect');
+      const [{ statusCode }, socket] = await answered;
+      socket.destroy();
+      return statusCode;
+    };
+    await expect.poll(() => connectTo(`localhost:${port}`).catch(() => 0), SOON).toBe(200);
+    for (const host of ['example.com', '127.0.0.1', '169.254.169.254', 'localhost.example.com']) {
+      expect([host, await connectTo(`${host}:${port}`)]).toEqual([host, 403]);
+    }
+    expect(await connectTo('localhost:22')).toBe(403);
+    await stop(proxy);
   });
 
   test.each([

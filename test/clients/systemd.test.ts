@@ -1,5 +1,6 @@
 import { execFile } from 'node:child_process';
 import { mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
+import { BlockList, isIPv6 } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, onTestFinished, test } from 'vitest';
@@ -25,10 +26,39 @@ test.each(units)('$name gives orc the time that it takes to end', ({ text }) => 
   expect(graceMs).toBeGreaterThan(readConfig({}).SHUTDOWN_GRACE_MS + LAST_RESORT_MS);
 });
 
-test('a worker alone is told to end, and outlives a command that the kernel ends for want of memory', () => {
-  const { text = '' } = units.find(({ name }) => name === 'orc-worker.service') ?? {};
-  expect(text).toMatch(/^KillMode=mixed$/m);
-  expect(text).toMatch(/^OOMPolicy=continue$/m);
+test.each(['orc-worker', 'orc-agent-worker'])(
+  'a worker alone is told to end, and outlives a command that the kernel ends for want of memory (%s)',
+  (name) => {
+    const { text = '' } = units.find((unit) => unit.name === `${name}.service`) ?? {};
+    expect(text).toMatch(/^KillMode=mixed$/m);
+    expect(text).toMatch(/^OOMPolicy=continue$/m);
+  },
+);
+
+test('a worker for agents writes to one folder only, and reaches no network of the machine', () => {
+  const { text = '' } = units.find(({ name }) => name === 'orc-agent-worker.service') ?? {};
+  expect(text).toMatch(/^User=orc-agents$/m);
+  expect(text).not.toContain('LoadCredential');
+  for (const setting of ['ProtectSystem=strict', 'PrivateTmp=true', 'StateDirectory=orc-agents']) {
+    expect(text).toMatch(new RegExp(`^${setting}$`, 'm'));
+  }
+  expect(text).not.toMatch(/^ReadWritePaths=/m);
+  const environment = Object.fromEntries(
+    [...text.matchAll(/^Environment=(\w+)=(.*)$/gm)].map(([, name, value]) => [name, value]),
+  );
+  expect(readConfig(environment).WORKSPACE_DIR).toBe('/var/lib/orc-agents');
+  // An agent that could write git's configuration would be given what git logs in with.
+  expect(environment['HOME']).not.toMatch(/^\/var\//);
+  const [, denied = ''] = /^IPAddressDeny=(.*)$/m.exec(text) ?? [];
+  const closed = new BlockList();
+  for (const range of denied.split(' ')) {
+    const [network = '', bits] = range.split('/');
+    closed.addSubnet(network, Number(bits), isIPv6(network) ? 'ipv6' : 'ipv4');
+  }
+  for (const address of ['10.1.2.3', '169.254.169.254', '172.20.0.1', '192.168.1.1']) {
+    expect([address, closed.check(address)]).toEqual([address, true]);
+  }
+  expect(closed.check('fd00:ec2::254', 'ipv6')).toBe(true);
 });
 
 test('all have users of their own, and only API and console, which run no commands, a file with the secret', () => {
@@ -80,11 +110,14 @@ describe.runIf(analyze)('systemd-analyze', () => {
     expect((await run('verify', ...misspelt)).output).toMatch(/Unknown key (name )?'NoNewPrivilege'/);
   });
 
-  test('counts the API among the services that are well shut off', async () => {
-    const [api = ''] = (await place()).filter((path) => path.includes('api'));
-    const { code, output } = await run('security', '--offline=true', '--threshold=25', api);
+  test.each([
+    ['orc-api', '25'],
+    ['orc-agent-worker', '30'],
+  ])('counts %s among the services that are well shut off', async (name, threshold) => {
+    const [unit = ''] = (await place()).filter((path) => path.includes(name));
+    const { code, output } = await run('security', '--offline=true', `--threshold=${threshold}`, unit);
     expect([output, code]).toEqual([
-      expect.stringMatching(/exposure level for orc-api.service: [12]\.\d OK/),
+      expect.stringMatching(new RegExp(`exposure level for ${name}.service: [12]\\.\\d OK`)),
       0,
     ]);
   });

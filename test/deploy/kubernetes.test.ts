@@ -147,6 +147,22 @@ test.each(['orc-api', 'orc-worker', 'orc-console'])(
   },
 );
 
+test('a worker has a volume for the workspaces of agents, and room on its disk for all that it may hold', () => {
+  const { containers, volumes } = find('Deployment', 'orc-worker')['spec'].template.spec;
+  const [{ env, volumeMounts, resources }] = containers;
+  const [{ value }] = env.filter(({ name }: { name: string }) => name === 'WORKSPACE_DIR');
+  const [{ name }] = volumeMounts.filter(({ mountPath }: { mountPath: string }) => mountPath === value);
+  const sizes = new Map<string, number>(
+    volumes.map((volume: { name: string; emptyDir: { sizeLimit: string } }) => [
+      volume.name,
+      Number(/^(\d+)Gi$/.exec(volume.emptyDir.sizeLimit)?.[1]),
+    ]),
+  );
+  expect(sizes.get(name)).toBeGreaterThan(0);
+  const sum = [...sizes.values()].reduce((total, size) => total + size, 0);
+  expect(Number.parseInt(resources.limits['ephemeral-storage'], 10)).toBeGreaterThan(sum);
+});
+
 test('commands reach neither the cluster nor the metadata of its machines', () => {
   const { egress } = find('NetworkPolicy', 'orc-worker')['spec'];
   const blocks = egress.flatMap(({ to = [] }: { to?: { ipBlock?: { cidr: string; except: string[] } }[] }) =>

@@ -18,6 +18,8 @@ export interface Image {
 
 interface Stage extends Image {
   name: string | undefined;
+  /** What its commands are given while it is built. */
+  args: Record<string, string>;
 }
 
 /** Whether this machine lets us put folders on top of its system, as an engine for containers does. */
@@ -37,27 +39,31 @@ export function canBuildImages(): boolean {
  * Carries out the project's Dockerfile in a folder, without an engine: each RUN in a root filesystem that is this
  * machine's, with what the stage has added on top and without the project's folder.
  *
+ * @returns the image of each target; without a name, that of the last stage
  * @throws when a step fails, or is of a kind that is not known here
  */
-export async function buildImage(folder: string): Promise<Image> {
+export async function buildImages(folder: string): Promise<(target?: string) => Image> {
   const stages: Stage[] = [];
   const args = new Map<string, string>();
   for (const { instruction, rest } of instructionsOf(readProjectFile('Dockerfile'))) {
     const value = rest.replace(/\$\{(\w+)\}/g, (text, name) => args.get(name) ?? text);
+    const stage = stages.at(-1);
     if (instruction === 'ARG') {
       const [name = '', fallback = ''] = value.split('=');
       args.set(name, fallback);
+      if (stage) stage.args = { ...stage.args, [name]: fallback };
     } else if (instruction === 'FROM') {
       stages.push(await newStage(folder, stages, value));
     } else {
-      const stage = stages.at(-1);
       if (!stage) throw new Error(`${instruction} comes before FROM`);
       await carryOut(stage, stages, instruction, instruction === 'RUN' ? rest : value);
     }
   }
-  const image = stages.at(-1);
-  if (!image) throw new Error('The Dockerfile has no stage');
-  return image;
+  return (target) => {
+    const image = target === undefined ? stages.at(-1) : stages.find(({ name }) => name === target);
+    if (!image) throw new Error(`The Dockerfile has no stage ${target ?? ''}`);
+    return image;
+  };
 }
 
 interface Instruction {
@@ -89,7 +95,7 @@ async function newStage(folder: string, stages: readonly Stage[], value: string)
   if (parent) execFileSync('cp', ['--archive', `${parent.layer}/.`, layer]);
   const { PATH = '' } = process.env;
   const base = { env: { PATH }, directory: '/', user: '0:0', entrypoint: [], command: [], healthcheck: [] };
-  return { ...base, ...parent, layer, name };
+  return { ...base, ...parent, args: {}, layer, name };
 }
 
 async function carryOut(stage: Stage, stages: readonly Stage[], instruction: string, rest: string) {
@@ -172,7 +178,7 @@ function inside(stage: Stage, command: string[]): void {
     mount --rbind /proc "$root/proc"
     exec chroot "$root" "$@"`;
   execFileSync('unshare', ['--mount', 'sh', '-c', script, 'sh', ...command], {
-    env: { ...buildEnvironment(), ...stage.env, ...mountOf(stage, 'rw') },
+    env: { ...buildEnvironment(), ...stage.env, ...stage.args, ...mountOf(stage, 'rw') },
     stdio: ['ignore', 'ignore', 'pipe'],
   });
 }
@@ -202,18 +208,34 @@ export function killContainers(): void {
   for (const child of started) child.kill('SIGKILL');
 }
 
-/** Starts a container as an engine with `--read-only --tmpfs /tmp:exec --cap-drop ALL` would. */
+/**
+ * Starts a container as an engine with `--read-only --tmpfs /tmp:exec --cap-drop ALL` would.
+ *
+ * @param args.volumes folders of this machine, by where they are in the container; with the owner and the mode of what the image has there, as a new volume
+ */
 export async function startContainer(
   image: Image,
-  args: { env?: Record<string, string>; command?: string[]; entrypoint?: string[]; user?: string },
+  args: {
+    env?: Record<string, string>;
+    command?: string[];
+    entrypoint?: string[];
+    user?: string;
+    volumes?: Record<string, string>;
+  },
 ): Promise<Container> {
   const [uid = '', gid = ''] = (args.user ?? image.user).split(':');
   const env = Object.entries({ HOME: '/tmp', ...image.env, ...args.env }).map(
     ([name, value]) => `${name}=${value}`,
   );
+  const volumes = Object.entries(args.volumes ?? {}).flatMap(([place, folder]) => [
+    `if [ -d "$root${place}" ]; then chown --reference="$root${place}" '${folder}'; chmod --reference="$root${place}" '${folder}'`,
+    `else mkdir -p "$root${place}"; fi`,
+    `mount --bind '${folder}' "$root${place}"`,
+  ]);
   const script = `
     ${MOUNT}
     mount -t proc proc "$root/proc"
+    ${volumes.join('\n    ')}
     exec chroot "$root" setpriv --reuid ${uid} --regid ${gid} --clear-groups --bounding-set=-all --no-new-privs \\
       sh -c 'cd "$0" && exec env -i "$@"' "$@"`;
   const command = [...(args.entrypoint ?? image.entrypoint), ...(args.command ?? image.command)];
