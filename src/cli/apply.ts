@@ -47,8 +47,8 @@ export function fileCommands(context: CommandContext): OrcCommand[] {
     .option('--json', 'print JSON, and do not ask')
     .moreHelp({
       notes: `In a terminal it asks before it changes anything; in a script it does not. The key of a new automation is shown only
-once or, with --keys-dir, written to a file that is named after the slug and that only you may read. Keys of existing
-automations never change. Without --prune nothing is deleted.
+once or, with --keys-dir, written to a file that is named after the slug and that only you may read; if orc is killed at that
+moment, the key is in .<slug>.new-… beside it. Keys of existing automations never change. Without --prune nothing is deleted.
 
 An example of the file; \`orc export\` writes one for what exists:
   automations:

@@ -1,5 +1,6 @@
 import { isSigned } from '../core/automation.ts';
 import { definitionOf } from '../core/automation-entry.ts';
+import { type MintedSecrets, mintSecrets } from '../store/automations.ts';
 import type { Store } from '../store/store.ts';
 import { type ExpectedSecrets, type IssuedSecrets, type KeyFiles, openKeyFiles } from './key-files.ts';
 import { CommandError, type Output } from './output.ts';
@@ -28,10 +29,16 @@ export async function carryOut(
   };
   try {
     for (const step of plan) {
-      const issued = await carryOutStep(step, store);
+      const minted = mintSecrets();
+      // On the disk before they are valid: a key that was issued must not be lost.
+      await files?.prepare(step.slug, minted);
+      const issued = await carryOutStep(step, store, minted).catch(async (error: unknown) => {
+        if (!(error instanceof CommandError)) await leaveFiles(files, step.slug, json ? undefined : output);
+        throw error;
+      });
       done.push(step);
       if (!issued) continue;
-      if (files) await writeOrPrint(files, issued, print);
+      if (files) await issueOrPrint(files, issued, print);
       else print(issued);
     }
   } finally {
@@ -51,34 +58,47 @@ function expectedOf(step: Step): ExpectedSecrets[] {
   return hasApiKey || hasSigningSecret ? [{ slug, hasApiKey, hasSigningSecret }] : [];
 }
 
+/** Redis may have carried out a step although its answer did not come. */
+async function leaveFiles(files: KeyFiles | undefined, slug: string, output?: Output): Promise<void> {
+  const paths = (await files?.leave(slug)) ?? [];
+  if (paths.length === 0) return;
+  output?.err(
+    `orc: Whether ${slug} was changed is not known. If so, its secrets are in ${paths.join(' and ')}.\n`,
+  );
+}
+
 /** @throws CommandError when it was printed instead */
-async function writeOrPrint(
+async function issueOrPrint(
   files: KeyFiles,
   issued: IssuedSecrets,
   print: (issued: IssuedSecrets) => void,
 ): Promise<void> {
   try {
-    await files.write(issued);
+    await files.issue(issued.slug);
   } catch (error) {
     print(issued);
     throw new CommandError(
-      `The secrets of ${issued.slug} could not be written to files (${(error as Error).message}) and are printed instead. The rest of the plan was not carried out. Free disk space, then run the command again.`,
+      `The secrets of ${issued.slug} could not be put into files (${(error as Error).message}) and are printed instead. The rest of the plan was not carried out. Free disk space, then run the command again.`,
       { cause: error },
     );
   }
 }
 
 /** @returns the secrets that it issued */
-async function carryOutStep(step: Step, { automations }: Store): Promise<IssuedSecrets | undefined> {
+async function carryOutStep(
+  step: Step,
+  { automations }: Store,
+  minted: MintedSecrets,
+): Promise<IssuedSecrets | undefined> {
   const { change, slug } = step;
   if (change === 'create') {
-    const created = await automations.create(definitionOf(slug, step.entry));
+    const created = await automations.create(definitionOf(slug, step.entry), minted);
     if (created.status === 'exists') throw changedMeanwhile(slug);
     const { apiKey, signingSecret } = created;
     return { slug, apiKey, ...(signingSecret !== undefined && { signingSecret }) };
   }
   if (change === 'change') {
-    const replaced = await automations.replace(step.seen, definitionOf(slug, step.entry));
+    const replaced = await automations.replace(step.seen, definitionOf(slug, step.entry), minted);
     if (replaced.status === 'conflict') throw changedMeanwhile(slug);
     const { signingSecret } = replaced;
     return signingSecret === undefined ? undefined : { slug, signingSecret };

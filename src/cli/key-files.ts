@@ -1,13 +1,12 @@
 import { randomBytes } from 'node:crypto';
 import { type FileHandle, lstat, mkdir, open, rename, rm } from 'node:fs/promises';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
+import type { MintedSecrets } from '../store/automations.ts';
 import { CommandError } from './output.ts';
 
 /** Secrets issued for an automation, which are shown only once. */
-export interface IssuedSecrets {
+export interface IssuedSecrets extends Partial<MintedSecrets> {
   slug: string;
-  apiKey?: string;
-  signingSecret?: string;
 }
 
 /** The secrets that will be issued for an automation. */
@@ -18,8 +17,15 @@ export interface ExpectedSecrets {
 }
 
 export interface KeyFiles {
-  /** Writes the key to the file named after the slug, and the signing secret to one beside it, each atomically. */
-  write(secrets: IssuedSecrets): Promise<void>;
+  /**
+   * Writes to the disk what was reserved for an automation, before it gets these secrets: who is killed in between leaves them in
+   * `.<slug>.new-…`.
+   */
+  prepare(slug: string, secrets: MintedSecrets): Promise<void>;
+  /** Gives the file with the key the name of the slug, and the one with the signing secret a name beside it. */
+  issue(slug: string): Promise<void>;
+  /** Leaves what was prepared under its temporary name. @returns where */
+  leave(slug: string): Promise<string[]>;
   /** Removes the reserved files of secrets that were not issued. */
   close(): Promise<void>;
 }
@@ -54,22 +60,24 @@ export async function openKeyFiles(
     if (stats && !(mayReplaceFile && stats.isFile())) {
       throw new CommandError(`${path} already exists. Move it away first; nothing was changed.`);
     }
-    const temporaryPath = join(directory, `.new-${randomBytes(8).toString('hex')}`);
+    const temporaryPath = join(directory, `.${basename(path)}.new-${randomBytes(8).toString('hex')}`);
     const handle = await open(temporaryPath, 'wx', 0o600);
     reserved.set(path, { handle, temporaryPath });
     await handle.write(' '.repeat(RESERVED_BYTES), 0);
     await handle.sync();
   };
   const write = async (path: string, text: string) => {
-    const file = reserved.get(path);
-    if (!file) throw new Error(`${path} was not reserved`);
-    const { bytesWritten } = await file.handle.write(`${text}\n`, 0);
-    await file.handle.truncate(bytesWritten);
-    await file.handle.sync();
-    await rename(file.temporaryPath, path);
-    reserved.delete(path);
-    await file.handle.close();
+    const { handle } = reserved.get(path) ?? {};
+    if (!handle) return;
+    const { bytesWritten } = await handle.write(`${text}\n`, 0);
+    await handle.truncate(bytesWritten);
+    await handle.sync();
   };
+  const filesOf = (slug: string) =>
+    [keyPath(slug), secretPath(slug)].flatMap((path) => {
+      const file = reserved.get(path);
+      return file ? [{ path, ...file }] : [];
+    });
   try {
     await mkdir(directory, { recursive: true, mode: 0o700 });
     for (const { slug, hasApiKey, hasSigningSecret } of expected) {
@@ -85,9 +93,24 @@ export async function openKeyFiles(
     });
   }
   return {
-    write: async ({ slug, apiKey, signingSecret }) => {
-      if (apiKey !== undefined) await write(keyPath(slug), apiKey);
-      if (signingSecret !== undefined) await write(secretPath(slug), signingSecret);
+    prepare: async (slug, { apiKey, signingSecret }) => {
+      await write(keyPath(slug), apiKey);
+      await write(secretPath(slug), signingSecret);
+    },
+    issue: async (slug) => {
+      for (const { path, temporaryPath, handle } of filesOf(slug)) {
+        await rename(temporaryPath, path);
+        reserved.delete(path);
+        await handle.close();
+      }
+    },
+    leave: async (slug) => {
+      const files = filesOf(slug);
+      for (const { path, handle } of files) {
+        reserved.delete(path);
+        await handle.close();
+      }
+      return files.map(({ temporaryPath }) => temporaryPath);
     },
     close,
   };

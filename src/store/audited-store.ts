@@ -52,8 +52,8 @@ export function auditedStore(store: Store, by: Actor, onUnrecorded: (error: unkn
   };
 
   const automationChanges: Changes<'automations'> = {
-    create: async (definition) => {
-      const created = await automations.create(definition);
+    create: async (definition, secrets) => {
+      const created = await automations.create(definition, secrets);
       if (created.status === 'created') {
         await record('automation.create', definition.slug, { changes: fieldsOf(definition, 'to') });
       }
@@ -75,8 +75,8 @@ export function auditedStore(store: Store, by: Actor, onUnrecorded: (error: unkn
       }
       return id;
     },
-    replace: async (seen, definition) => {
-      const replaced = await automations.replace(seen, definition);
+    replace: async (seen, definition, secrets) => {
+      const replaced = await automations.replace(seen, definition, secrets);
       if (replaced.status === 'replaced') {
         await record('automation.change', seen.slug, { changes: differences(seen, definition) });
       }

@@ -188,15 +188,20 @@ export class AutomationStore {
     this.#clock = clock;
   }
 
-  /** Stores a new automation and issues its key. An existing automation stays unchanged. */
+  /**
+   * Stores a new automation and issues its key. An existing automation stays unchanged.
+   *
+   * @param secrets those that it gets, if they were minted before
+   */
   async create(
     definition: AutomationDefinition,
+    secrets: MintedSecrets = mintSecrets(),
   ): Promise<({ status: 'created' } & CreatedAutomation) | { status: 'exists' }> {
     const { slug } = definition;
     const id = uuidv7();
     const now = Date.now();
-    const apiKey = mintApiKey();
-    const signingSecret = isSigned(definition) ? mintSigningSecret() : undefined;
+    const { apiKey } = secrets;
+    const signingSecret = isSigned(definition) ? secrets.signingSecret : undefined;
     const keyHash = hashApiKey(apiKey);
     const times = { createdAt: now, updatedAt: now, keyCreatedAt: now };
     const fields = fieldsAndValues({ ...encode(definition), id, ...times, keyHash, signingSecret });
@@ -303,12 +308,14 @@ export class AutomationStore {
    * Replaces an automation's definition. Its id, its keys and, while it signs what it sends, its signing secret stay.
    *
    * @param seen the automation as the operator saw it; one that has changed since stays unchanged
+   * @param secrets the signing secret that it gets if it has none, if it was minted before
    */
   async replace(
     seen: Automation,
     definition: AutomationDefinition,
+    secrets: Pick<MintedSecrets, 'signingSecret'> = mintSecrets(),
   ): Promise<{ status: 'replaced'; signingSecret?: string } | { status: 'conflict' }> {
-    const signingSecret = isSigned(definition) ? mintSigningSecret() : '';
+    const signingSecret = isSigned(definition) ? secrets.signingSecret : '';
     const expected = [seen.id, seen.updatedAt.getTime()];
     const fields = encode(definition);
     const absent = Object.keys(fields).filter((field) => fields[field] === undefined);
@@ -440,6 +447,16 @@ function placesOf(fields: Record<'concurrency' | 'pausedAt' | 'resuming', string
 }
 
 /** A Standard Webhooks secret: `whsec_` and 24 to 64 random bytes in base64 (standardwebhooks.com, "Signatures"). */
+/** Secrets that no automation has yet. */
+export interface MintedSecrets {
+  apiKey: string;
+  signingSecret: string;
+}
+
+export function mintSecrets(): MintedSecrets {
+  return { apiKey: mintApiKey(), signingSecret: mintSigningSecret() };
+}
+
 function mintSigningSecret(): string {
   return `whsec_${randomBytes(32).toString('base64')}`;
 }

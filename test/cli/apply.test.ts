@@ -1,5 +1,7 @@
 import { spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import { type AddressInfo, connect as connectSocket, createServer, type Socket } from 'node:net';
 import { PassThrough } from 'node:stream';
 import { text } from 'node:stream/consumers';
 import { expect, onTestFinished, test, vi } from 'vitest';
@@ -14,7 +16,7 @@ import { type OpenApiDocument, schemaChecker } from '../support/openapi.ts';
 import { runOrc } from '../support/orc.ts';
 import { ORC } from '../support/orc-process.ts';
 import { command, createAutomation, openTestStore } from '../support/store.ts';
-import { openFolder } from '../worker/workbench.ts';
+import { eventually, openFolder } from '../worker/workbench.ts';
 
 const folder = openFolder();
 const schema = readFileSync(new URL('../../openapi/automations.schema.json', import.meta.url), 'utf8');
@@ -306,10 +308,10 @@ test('--keys-dir changes nothing when what it is to hold could not be written', 
 
 test('what cannot be written after all is printed, and what follows is left as it is', async () => {
   const create = unwritable.automations.create.bind(unwritable.automations);
-  const spy = vi.spyOn(unwritable.automations, 'create').mockImplementation(async (definition) => {
+  const spy = vi.spyOn(unwritable.automations, 'create').mockImplementation(async (definition, minted) => {
     // Somebody takes the name meanwhile.
     mkdirSync(folder(`lost-keys/${definition.slug}.signing-secret`));
-    return create(definition);
+    return create(definition, minted);
   });
   onTestFinished(() => spy.mockRestore());
   const printed: string[] = [];
@@ -326,13 +328,59 @@ test('what cannot be written after all is printed, and what follows is left as i
     { keysDir: folder('lost-keys') },
     createOutput(stream, stream, true),
   );
-  await expect(carriedOut).rejects.toThrow(/^The secrets of f could not be written .* are printed instead\./);
+  await expect(carriedOut).rejects.toThrow(/^The secrets of f could not be put .* are printed instead\./);
   const { signingSecret = 'none' } = (await unwritable.automations.get('f')) ?? {};
   const [apiKey = ''] = /orc_[0-9A-Za-z]{49}/.exec(printed.join('')) ?? [];
   expect(printed.join('')).toContain(signingSecret);
   expect(await statusWith(unwritable, 'f', apiKey)).toBe('authenticated');
   expect(await unwritable.automations.slugs()).toEqual(['f']);
   expect(readdirSync(folder('lost-keys')).sort()).toEqual(['f', 'f.signing-secret']);
+});
+
+/** Stands between orc and Redis: once orc has sent a text, it gets no answers any more. */
+async function muteAfter(text: string, redisUrl: string): Promise<string> {
+  const sockets = new Set<Socket>();
+  const server = createServer((client) => {
+    const upstream = connectSocket(redisUrl);
+    let isMute = false;
+    for (const socket of [client, upstream]) sockets.add(socket.on('error', () => undefined));
+    client.on('data', (data) => {
+      isMute ||= data.includes(text);
+      upstream.write(data);
+    });
+    upstream.on('data', (data) => isMute || client.write(data));
+    client.on('close', () => upstream.destroy());
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  onTestFinished(() => {
+    server.close();
+    for (const socket of sockets) socket.destroy();
+  });
+  return `redis://127.0.0.1:${(server.address() as AddressInfo).port}`;
+}
+
+test('a key whose automation was created is on the disk, also when orc is killed before it has the answer', async () => {
+  const store = openTestStore();
+  const file = write('killed.yaml', 'automations: {killed: {url: "https://example.com"}}\n');
+  const directory = folder('killed-keys');
+  const REDIS_URL = await muteAfter('keyHash', store.env['REDIS_URL'] ?? '');
+  const child = spawn(process.execPath, [ORC, 'apply', '-f', file, '--keys-dir', directory], {
+    env: { PATH: process.env['PATH'], ...store.env, REDIS_URL },
+    stdio: 'ignore',
+  });
+  await eventually(() => store.automations.slugs()).toEqual(['killed']);
+  child.kill('SIGKILL');
+  await once(child, 'exit');
+  const names = readdirSync(directory).sort();
+  expect(names).toEqual([
+    expect.stringMatching(/^\.killed\.new-\w+$/),
+    expect.stringMatching(/^\.killed\.signing-secret\.new-\w+$/),
+  ]);
+  const [key = '', secret] = names.map((name) => readFileSync(`${directory}/${name}`, 'utf8').trimEnd());
+  expect(await statusWith(store, 'killed', key)).toBe('authenticated');
+  expect((await store.automations.get('killed'))?.signingSecret).toBe(secret);
+  expect(statSync(`${directory}/${names[0]}`).mode & 0o777).toBe(0o600);
 });
 
 /** The messages about a file, without its name. */
