@@ -174,9 +174,9 @@ test('the store for pages reads, and refuses every change', async () => {
 
 test('every function of the store whose name is a change is recorded, or known as no change by a person', () => {
   const CHANGE =
-    /^(accept|add|apply|begin|cancel|change|clear|copy|create|delete|disable|enable|end|finish|import|issue|login|make|move|note|pause|put|release|remove|rename|replace|resume|retry|revoke|rotate|set|start(?!Times)|stop|trigger|update)/;
+    /^(accept|add|apply|begin|cancel|change|clear|copy|create|delete|disable|enable|end(?!ed)|finish|give|import|issue|login|make|move|note|pause|put|release|remove|rename|replace|resume|retry|revoke|rotate|set|start(?!Times)|stop|trigger|update)/;
   /** What workers do, and a logout. */
-  const UNRECORDED = ['begin', 'note', 'finish', 'endSession'];
+  const UNRECORDED = ['begin', 'giveBack', 'note', 'finish', 'endSession'];
   for (const group of ['automations', 'runs', 'operators'] as const) {
     const names = Object.getOwnPropertyNames(Object.getPrototypeOf(plain[group]));
     const isRecorded = (name: string) => Reflect.get(readingStore(plain)[group], name).name === 'refuse';
