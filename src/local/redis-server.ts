@@ -1,10 +1,11 @@
 import { type ChildProcess, execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { rmSync } from 'node:fs';
-import { mkdir, mkdtemp, open, readFile, realpath } from 'node:fs/promises';
+import { type FileHandle, mkdir, mkdtemp, open, readFile, realpath } from 'node:fs/promises';
 import { connect } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { text } from 'node:stream/consumers';
 import { setTimeout as delay } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { isSocketPath } from './data-folder.ts';
@@ -75,8 +76,7 @@ export async function startRedisServer(options: StartRedisServerOptions): Promis
 
   const port = options.listen?.port === 0 ? await freePort() : (options.listen?.port ?? 0);
   const { socketPath, temporaryDir } = await placeSocket(socketDir);
-  const logFile = join(dataDir, 'redis.log');
-  const log = await open(logFile, 'a', 0o600);
+  const log = await open(join(dataDir, 'redis.log'), 'a+', 0o600);
   const { size: logStart } = await log.stat();
   const args = [
     ...['--dir', dataDir, '--pidfile', pidFile, '--daemonize', 'no', '--logfile', ''],
@@ -122,10 +122,10 @@ export async function startRedisServer(options: StartRedisServerOptions): Promis
     // Rejects when the program cannot be started.
     if (child.pid === undefined) await once(child, 'spawn');
     await untilReady(socketPath, exited);
-    if ((await logSince(logFile, logStart)).includes(CUT_AOF)) await rewriteAof(socketPath, exited);
+    if ((await logSince(log, logStart)).includes(CUT_AOF)) await rewriteAof(socketPath, exited);
   } catch (error) {
     await stop();
-    const tail = lastLines(await logSince(logFile, logStart));
+    const tail = lastLines(await logSince(log, logStart));
     const reason = error instanceof Error ? error.message : String(error);
     const ending = tail && `; its log ends with: ${tail}`;
     throw new Error(`Redis did not start: ${reason}${ending}`, { cause: error });
@@ -247,8 +247,8 @@ function sendSignal(pid: number, signal: NodeJS.Signals): void {
 }
 
 /** @param start a byte offset */
-async function logSince(path: string, start: number): Promise<string> {
-  return (await readFile(path)).subarray(start).toString();
+function logSince(log: FileHandle, start: number): Promise<string> {
+  return text(log.createReadStream({ start, autoClose: false }));
 }
 
 /** The last lines of a log, without dates, joined into one line. */

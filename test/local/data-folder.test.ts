@@ -119,25 +119,21 @@ test('data that came with a repository is refused until its user says that it is
   await start(original);
 });
 
-test('each start takes all rights to the data from everybody else', async () => {
+test('a folder that others can write to is refused, and the start in one that they can read takes their rights', async () => {
   const cwd = known;
   expect(rightsOfOthers(join(cwd, '.orc'))).toEqual([]);
+  chmodSync(join(cwd, '.orc'), 0o777);
+  const reason = `Other users can write to ${cwd}/.orc, so its content cannot be trusted. If you know that nobody wrote to it: chmod 700 ${cwd}/.orc`;
+  expect(await refusal(cwd)).toBe(`orc: ${reason}\n`);
+  expect((await runOrc(['runs', 'list'], { cwd })).stderr).toBe(`orc: ${NO_REDIS}\nIgnored: ${reason}\n`);
+
+  // What lets them only read is no reason to refuse it, but is taken from them.
   chmodSync(join(cwd, '.orc'), 0o755);
   for (const name of readdirSync(join(cwd, '.orc'))) chmodSync(join(cwd, '.orc', name), 0o755);
   const local = await start(cwd);
   // The socket of the lock can only be reached through the folders.
   expect(rightsOfOthers(join(cwd, '.orc')).filter((each) => !each.includes('/lock/'))).toEqual([]);
   await local.stop('SIGINT');
-});
-
-test('a folder that others can write to is refused, and says what makes it usable', async () => {
-  const cwd = known;
-  chmodSync(join(cwd, '.orc'), 0o777);
-  const reason = `Other users can write to ${cwd}/.orc, so its content cannot be trusted. If you know that nobody wrote to it: chmod 700 ${cwd}/.orc`;
-  expect(await refusal(cwd)).toBe(`orc: ${reason}\n`);
-  expect((await runOrc(['runs', 'list'], { cwd })).stderr).toBe(`orc: ${NO_REDIS}\nIgnored: ${reason}\n`);
-  chmodSync(join(cwd, '.orc'), 0o700);
-  await start(cwd);
 });
 
 test('what belongs to another user is refused and passed over', async (context) => {
