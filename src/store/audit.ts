@@ -29,10 +29,15 @@ export class AuditLog {
     this.#keys = keys;
   }
 
-  /** Redis' clock says when. */
-  async append(record: AuditRecord): Promise<void> {
+  /** Redis' clock says when. @returns the id of the entry */
+  async append(record: AuditRecord): Promise<string> {
     const text = JSON.stringify(bounded(record));
-    await this.#redis.xadd(this.#keys.audit, 'MAXLEN', '~', MAX_ENTRIES, '*', 'record', text);
+    return (await this.#redis.xadd(this.#keys.audit, 'MAXLEN', '~', MAX_ENTRIES, '*', 'record', text)) ?? '';
+  }
+
+  /** Takes back the entry of a change that was then refused. */
+  async withdraw(id: string): Promise<void> {
+    await this.#redis.xdel(this.#keys.audit, id);
   }
 
   /** The latest entries, the latest first. */

@@ -1,8 +1,10 @@
 import type { Actor, AuditAction, AuditRecord } from '../core/audit.ts';
 import type { Automation } from '../core/automation.ts';
+import { writeDuration } from '../core/durations.ts';
 import { differences, fieldsOf } from '../core/field-changes.ts';
 import type { AutomationStore } from './automations.ts';
 import type { OperatorStore } from './operators.ts';
+import { newRunId } from './run-id.ts';
 import type { RunQueue } from './runs.ts';
 import type { Store } from './store.ts';
 
@@ -25,135 +27,168 @@ type Changes<Group extends keyof typeof CHANGES> = Pick<
 /** Runs that one command or request changes one by one in the log; of the others it says how many. */
 const MAX_RUNS_NAMED = 20;
 
+/** An entry of the audit log, without who. */
+type Entry = Omit<AuditRecord, 'by'>;
+
 /**
  * The store for somebody: what they change is in the audit log. The command line and the routes of the console get no other one.
  *
- * @param onUnrecorded is called when a change was made, but Redis did not take its entry
+ * An entry is written before its change, and taken back when the change is refused: a crash in between leaves an entry of a
+ * change that was not made, never a change without an entry. If Redis takes no entry, as when its memory is full, the change is
+ * made all the same: whoever is to be shut out must be shut out then, too. A change that fails may have been made; its entry stays.
+ *
+ * @param onUnrecorded is called when a change was made, but Redis took its entry neither before nor after
  */
 export function auditedStore(store: Store, by: Actor, onUnrecorded: (error: unknown) => void): Store {
   const { automations, runs, operators, audit } = store;
-  const record = async (action: AuditAction, subject: string, more: Partial<AuditRecord> = {}) => {
-    await audit.append({ action, subject, by, ...more }).catch(onUnrecorded);
+  const record = async (entry: Entry, who = by) => {
+    await audit.append({ ...entry, by: who }).catch(onUnrecorded);
   };
+  const recorded = async <T>(
+    entry: Entry,
+    change: () => Promise<T>,
+    isMade: (result: T) => boolean,
+  ): Promise<T> => {
+    const id = await audit.append({ ...entry, by }).catch(() => undefined);
+    const result = await change();
+    if (isMade(result)) {
+      if (id === undefined) await record(entry);
+    } else if (id !== undefined) {
+      await audit.withdraw(id).catch(() => undefined);
+    }
+    return result;
+  };
+
   const named = new Set<string>();
   const unnamed = new Map<AuditAction, number>();
-  const recordRun = async (action: AuditAction, runId: string, note?: string) => {
+  /** The first runs are named before they are changed, the others counted after it. */
+  const recordedRun = async <T>(
+    entry: Entry,
+    change: () => Promise<T>,
+    isMade: (result: T) => boolean,
+  ): Promise<T> => {
+    const { action, subject } = entry;
+    const key = `${action} ${subject}`;
     // An executing run is asked to end again and again until it has.
-    const key = `${action} ${runId}`;
-    if (named.has(key)) return;
+    if (named.has(key)) return change();
     named.add(key);
-    if (named.size <= MAX_RUNS_NAMED) await record(action, runId, note === undefined ? {} : { note });
-    else unnamed.set(action, (unnamed.get(action) ?? 0) + 1);
+    if (named.size <= MAX_RUNS_NAMED) return recorded(entry, change, isMade);
+    const result = await change();
+    if (isMade(result)) unnamed.set(action, (unnamed.get(action) ?? 0) + 1);
+    return result;
   };
   const recordUnnamed = async () => {
     const counts = [...unnamed];
     unnamed.clear();
-    for (const [action, count] of counts) await record(action, `${count}`);
+    for (const [action, count] of counts) await record({ action, subject: `${count}` });
   };
 
   const automationChanges: Changes<'automations'> = {
-    create: async (definition, secrets) => {
-      const created = await automations.create(definition, secrets);
-      if (created.status === 'created') {
-        await record('automation.create', definition.slug, { changes: fieldsOf(definition, 'to') });
-      }
-      return created;
-    },
+    create: (definition, secrets) =>
+      recorded(
+        { action: 'automation.create', subject: definition.slug, changes: fieldsOf(definition, 'to') },
+        () => automations.create(definition, secrets),
+        ({ status }) => status === 'created',
+      ),
     setEnabled: async (slug, enabled) => {
       const before = await automations.get(slug);
-      const isDone = await automations.setEnabled(slug, enabled);
-      if (isDone && before?.enabled !== enabled) {
-        await record(enabled ? 'automation.enable' : 'automation.disable', slug);
-      }
-      return isDone;
+      const change = () => automations.setEnabled(slug, enabled);
+      if (!before || before.enabled === enabled) return change();
+      const action = enabled ? 'automation.enable' : 'automation.disable';
+      return recorded({ action, subject: slug }, change, (isDone) => isDone);
     },
     setPaused: async (slug, paused) => {
       const before = await automations.get(slug);
-      const id = await automations.setPaused(slug, paused);
-      if (id !== undefined && (before?.pausedAt !== undefined) !== paused) {
-        await record(paused ? 'automation.pause' : 'automation.resume', slug);
-      }
-      return id;
+      const change = () => automations.setPaused(slug, paused);
+      if (!before || (before.pausedAt !== undefined) === paused) return change();
+      const action = paused ? 'automation.pause' : 'automation.resume';
+      return recorded({ action, subject: slug }, change, (id) => id !== undefined);
     },
-    replace: async (seen, definition, secrets) => {
-      const replaced = await automations.replace(seen, definition, secrets);
-      if (replaced.status === 'replaced') {
-        await record('automation.change', seen.slug, { changes: differences(seen, definition) });
-      }
-      return replaced;
-    },
+    replace: (seen, definition, secrets) =>
+      recorded(
+        { action: 'automation.change', subject: seen.slug, changes: differences(seen, definition) },
+        () => automations.replace(seen, definition, secrets),
+        ({ status }) => status === 'replaced',
+      ),
     delete: async (slug) => {
       const before: Automation | undefined = await automations.get(slug);
-      const isDone = await automations.delete(slug);
-      if (isDone) await record('automation.delete', slug, before && { changes: fieldsOf(before, 'from') });
-      return isDone;
+      const changes = before && { changes: fieldsOf(before, 'from') };
+      return recorded(
+        { action: 'automation.delete', subject: slug, ...changes },
+        () => automations.delete(slug),
+        (isDone) => isDone,
+      );
     },
-    rotateKey: async (slug, graceMs) => {
-      const rotated = await automations.rotateKey(slug, graceMs);
-      if (rotated.status === 'rotated') {
-        await record('automation.rotate-key', slug, { note: oldUntil(graceMs, rotated.previousKeyEndsAt) });
-      }
-      return rotated;
-    },
-    rotateSecret: async (slug, graceMs) => {
-      const rotated = await automations.rotateSecret(slug, graceMs);
-      if (rotated.status === 'rotated') {
-        const note = oldUntil(graceMs, rotated.previousSecretEndsAt);
-        await record('automation.rotate-secret', slug, { note });
-      }
-      return rotated;
-    },
+    rotateKey: (slug, graceMs) =>
+      recorded(
+        { action: 'automation.rotate-key', subject: slug, note: oldUntil(graceMs) },
+        () => automations.rotateKey(slug, graceMs),
+        ({ status }) => status === 'rotated',
+      ),
+    rotateSecret: (slug, graceMs) =>
+      recorded(
+        { action: 'automation.rotate-secret', subject: slug, note: oldUntil(graceMs) },
+        () => automations.rotateSecret(slug, graceMs),
+        ({ status }) => status === 'rotated',
+      ),
   };
 
   const runChanges: Changes<'runs'> = {
-    accept: async (automation, run, limits) => {
-      const verdict = await runs.accept(automation, run, limits);
-      if (verdict.status === 'accepted')
-        await recordRun('run.trigger', verdict.runId, `of ${automation.slug}`);
-      return verdict;
-    },
-    cancel: async (runId) => {
-      const result = await runs.cancel(runId);
-      if (result === 'cancelled' || result === 'requested') await recordRun('run.cancel', runId);
-      return result;
-    },
-    retry: async (runId, automation, limits) => {
-      const verdict = await runs.retry(runId, automation, limits);
-      if (verdict.status === 'accepted') await recordRun('run.retry', runId, `as ${verdict.runId}`);
-      return verdict;
-    },
+    accept: (automation, run, limits) =>
+      recordedRun(
+        { action: 'run.trigger', subject: run.id, note: `of ${automation.slug}` },
+        () => runs.accept(automation, run, limits),
+        ({ status }) => status === 'accepted',
+      ),
+    cancel: (runId) =>
+      recordedRun(
+        { action: 'run.cancel', subject: runId },
+        () => runs.cancel(runId),
+        (result) => result === 'cancelled' || result === 'requested',
+      ),
+    retry: (runId, automation, limits, newId = newRunId()) =>
+      recordedRun(
+        { action: 'run.retry', subject: runId, note: `as ${newId}` },
+        () => runs.retry(runId, automation, limits, newId),
+        ({ status }) => status === 'accepted',
+      ),
   };
 
   const operatorChanges: Changes<'operators'> = {
-    add: async (name, role) => {
-      const isDone = await operators.add(name, role);
-      if (isDone) await record('operator.add', name, { changes: [{ field: 'role', to: role }] });
-      return isDone;
-    },
-    remove: async (name) => {
-      const isDone = await operators.remove(name);
-      if (isDone) await record('operator.remove', name);
-      return isDone;
-    },
-    createLink: async (name) => {
-      const link = await operators.createLink(name);
-      if (link) await record('operator.link', name);
-      return link;
-    },
+    add: (name, role) =>
+      recorded(
+        { action: 'operator.add', subject: name, changes: [{ field: 'role', to: role }] },
+        () => operators.add(name, role),
+        (isDone) => isDone,
+      ),
+    remove: (name) =>
+      recorded(
+        { action: 'operator.remove', subject: name },
+        () => operators.remove(name),
+        (isDone) => isDone,
+      ),
+    createLink: (name) =>
+      recorded(
+        { action: 'operator.link', subject: name },
+        () => operators.createLink(name),
+        (link) => link !== undefined,
+      ),
+    // Recorded afterwards, as only a link that works says who it is; nobody has the session before that.
     login: async (linkToken, origin) => {
       const session = await operators.login(linkToken, origin);
       if (session) {
-        // Nobody is logged in before.
         const { name } = session.operator;
-        await record('operator.login', name, { by: { operator: name }, note: `from ${origin.address}` });
+        const note = `from ${origin.address}`;
+        await record({ action: 'operator.login', subject: name, note }, { operator: name });
       }
       return session;
     },
-    endSessions: async (name) => {
-      const count = await operators.endSessions(name);
-      if (count > 0) await record('operator.end-sessions', name);
-      return count;
-    },
+    endSessions: (name) =>
+      recorded(
+        { action: 'operator.end-sessions', subject: name },
+        () => operators.endSessions(name),
+        (count) => count > 0,
+      ),
   };
 
   return {
@@ -196,6 +231,6 @@ function withMethods<T extends object>(target: T, methods: Partial<T>): T {
   });
 }
 
-function oldUntil(graceMs: number, endsAt: Date): string {
-  return graceMs === 0 ? 'the old one is invalid' : `the old one is valid until ${endsAt.toISOString()}`;
+function oldUntil(graceMs: number): string {
+  return graceMs === 0 ? 'the old one is invalid' : `the old one stays valid for ${writeDuration(graceMs)}`;
 }

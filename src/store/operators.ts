@@ -174,7 +174,7 @@ export class OperatorStore {
   }
 
   /** Is another text whenever sessions were ended before their time: those of open streams are to be judged again then. */
-  async endedSessions(): Promise<string> {
+  async sessionsEnded(): Promise<string> {
     return (await this.#redis.get(this.#keys.endedSessions)) ?? '0';
   }
 

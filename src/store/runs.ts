@@ -421,13 +421,14 @@ export class RunQueue {
     runId: string,
     automation: TriggeredAutomation,
     limits: AcceptLimits,
+    newId = newRunId(),
   ): Promise<AcceptVerdict | { status: 'not_found' } | { status: 'not_ended' }> {
     const found = await this.#find(runId);
     if (!found) return { status: 'not_found' };
     if (!isTerminal(found.run.status)) return { status: 'not_ended' };
     const { payload, requestId, caller } = found.job.data;
     const trace = traceContextIn(found.job.data);
-    const run = { id: newRunId(), payload, requestId, ...trace, caller, retryOf: runId };
+    const run = { id: newId, payload, requestId, ...trace, caller, retryOf: runId };
     return this.#accept(automation, run, limits);
   }
 

@@ -125,6 +125,20 @@ test('operators, their links, logins and removal are recorded, without tokens', 
   expect(stored).not.toContain(session?.token);
 });
 
+test('an entry is in the log before its change, and one of a change that is refused is taken back', async () => {
+  const seen: string[][] = [];
+  const look = async () => {
+    seen.push(await latest(1));
+    throw new Error('killed');
+  };
+  const operators = Object.assign(Object.create(plain.operators), { add: look, remove: async () => false });
+  const dying = auditedStore({ ...plain, operators }, { operator: 'ada' }, fail);
+  await expect(dying.operators.add('kim', 'viewer')).rejects.toThrow('killed');
+  expect(seen).toEqual([['added operator kim (role: viewer)']]);
+  expect(await dying.operators.remove('kim')).toBe(false);
+  expect(await latest(1)).toEqual(['added operator kim (role: viewer)']);
+});
+
 test('a change that Redis takes without its entry succeeds, and the caller is told', async () => {
   const problems: unknown[] = [];
   const broken = { ...plain, audit: { append: () => Promise.reject(new Error('OOM')) } } as unknown as Store;

@@ -109,7 +109,7 @@ export class RunFeeds {
     this.#isWatchingSessions = true;
     for (let last: string | undefined; this.#sessions.size > 0; ) {
       // Without Redis, the streams end anyway.
-      const ended = await operators.endedSessions().catch(() => last);
+      const ended = await operators.sessionsEnded().catch(() => last);
       if (ended !== last) for (const [stream, mayGoOn] of this.#sessions) void keepUp(stream, mayGoOn);
       last = ended;
       await new Promise((resolve) => setTimeout(resolve, SESSIONS_MS));
