@@ -1,4 +1,5 @@
 import { Ajv2020, type ErrorObject, type ValidateFunction } from 'ajv/dist/2020.js';
+import { depthOf } from './depth-of.ts';
 import {
   compilePattern,
   costOfSchema,
@@ -194,13 +195,4 @@ function atMostOrLeast(keyword: string): string {
 
 function textOf(value: unknown): string {
   return typeof value === 'string' ? value : JSON.stringify(value);
-}
-
-/** How deeply a JSON value is nested, without recursion. */
-function depthOf(value: unknown): number {
-  let depth = 0;
-  for (let level: unknown[] = [value]; level.length > 0; depth += 1) {
-    level = level.flatMap((each) => (typeof each === 'object' && each !== null ? Object.values(each) : []));
-  }
-  return depth;
 }

@@ -1,8 +1,12 @@
 import { isUtf8 } from 'node:buffer';
 import { constants } from 'node:fs';
 import { open } from 'node:fs/promises';
+import { depthOf } from '../core/depth-of.ts';
 import { MAX_RESULT_BYTES } from '../core/run.ts';
 import type { SecretMask } from './secret-mask.ts';
+
+/** Deeper ones stop many programs that read JSON, orc's command line included. */
+const MAX_RESULT_DEPTH = 100;
 
 /** What an attempt leaves as its result, as JSON text, or why that is none. */
 export type FoundResult = { text: string } | { problem: string };
@@ -26,7 +30,8 @@ function problemOf(text: string): string | undefined {
   try {
     const value: unknown = JSON.parse(text);
     const isObject = typeof value === 'object' && value !== null && !Array.isArray(value);
-    return isObject ? undefined : 'is not a JSON object';
+    if (!isObject) return 'is not a JSON object';
+    return depthOf(value) > MAX_RESULT_DEPTH ? `is nested deeper than ${MAX_RESULT_DEPTH} levels` : undefined;
   } catch {
     return 'is not JSON in UTF-8';
   }

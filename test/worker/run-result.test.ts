@@ -24,6 +24,11 @@ test('a JSON object in the file is the result, byte for byte', async () => {
   expect(await readResultFile(written('exact', text))).toEqual({ text });
 });
 
+test('an object of a hundred levels is a result', () => {
+  const text = `{"a":${'['.repeat(99)}${']'.repeat(99)}}`;
+  expect(parseResult('The file', Buffer.from(text))).toEqual({ text });
+});
+
 test('without a file there is no result, and nothing is wrong', async () => {
   expect(await readResultFile(folder('none'))).toBeUndefined();
 });
@@ -46,6 +51,7 @@ test.each<[what: string, data: string | Buffer, problem: string]>([
   ['a list', '[1]', 'is not a JSON object'],
   ['a text', '"done"', 'is not a JSON object'],
   ['null', 'null', 'is not a JSON object'],
+  ['a bomb', `{"a":${'['.repeat(30_000)}${']'.repeat(30_000)}}`, 'is nested deeper than 100 levels'],
 ])('%s is no result, and the problem says so', (_, data, problem) => {
   expect(parseResult('The file', Buffer.from(data))).toEqual({
     problem: `The file ${problem}, so it is not kept as the result.`,
