@@ -2,6 +2,7 @@ import { type Logger, type LoggerOptions, pino, stdTimeFunctions } from 'pino';
 import { API_KEY_IN_TEXT } from './core/api-key.ts';
 import { withDeadline } from './core/deadline.ts';
 import { errorRecord } from './core/error-record.ts';
+import { visible } from './core/visible-text.ts';
 
 export type { Logger } from 'pino';
 
@@ -33,7 +34,7 @@ export function createLogger(
   const options: LoggerOptions = {
     level,
     serializers: { err: (error: unknown) => errorRecord(error) },
-    ...(secrets.length > 0 && { hooks: { streamWrite: replacing(secrets) } }),
+    hooks: { streamWrite: safeLines(secrets) },
     base: { process },
     timestamp: stdTimeFunctions.isoTime,
     formatters: { level: (label) => ({ level: label }) },
@@ -49,13 +50,14 @@ export function createLogger(
   return pino(options, pino.destination({ dest: 1, sync: false, ...BUFFERS[process] }));
 }
 
-/** Takes secrets out of lines of JSON. */
-function replacing(secrets: readonly string[]): (line: string) => string {
+/** Takes secrets out of lines of JSON, and escapes what a terminal would act on: pino escapes C0 only. */
+function safeLines(secrets: readonly string[]): (line: string) => string {
   const written = secrets.map((secret) => JSON.stringify(secret).slice(1, -1));
   return (line) => {
     // Nearly no line has one, and looking for them costs less than making the line again.
-    if (!written.some((secret) => line.includes(secret))) return line;
-    return written.reduce((text, secret) => text.replaceAll(secret, '[redacted]'), line);
+    const hasSecret = written.some((secret) => line.includes(secret));
+    const text = hasSecret ? written.reduce((rest, secret) => rest.replaceAll(secret, '[redacted]'), line) : line;
+    return visible(text, '\n');
   };
 }
 

@@ -57,6 +57,15 @@ test('a secret is in no line, whatever field of the line holds it', () => {
   expect(JSON.parse(stdout)).toMatchObject({ field: '[redacted]', msg: 'before [redacted] after' });
 });
 
+test('what others wrote moves no cursor of a terminal that shows the log, and is the same when it is parsed', () => {
+  // C0, C1 (a control sequence in one character), DEL, a text direction, a line separator.
+  const text = 'a\u001b[31m\u009b2J\u0085\u007f\u202e\u2028 ü 😀 \u{e0041}';
+  const program = loggingBy(`logger.info({ field: ${JSON.stringify(text)} }, ${JSON.stringify(text)});`);
+  const { stdout } = spawnSync(process.execPath, program, { encoding: 'utf8' });
+  expect(stdout).toMatch(/^[^\p{Cc}\p{Cf}\p{Zl}\p{Zp}]+\n$/u);
+  expect(JSON.parse(stdout)).toMatchObject({ field: text, msg: text });
+});
+
 test('an error is logged without what was sent', () => {
   const source = `
     const error = new Error('WRONGPASS');
