@@ -1,7 +1,11 @@
+import { spawnSync } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import type { ServerResponse } from 'node:http';
 import { type AddressInfo, createServer, type Socket } from 'node:net';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
 import { promisify } from 'node:util';
 import { Webhook } from 'standardwebhooks';
 import { expect, onTestFinished, test } from 'vitest';
@@ -9,6 +13,7 @@ import type { ActionContext } from '../../src/worker/actions/action.ts';
 import { openDeliveries } from '../../src/worker/actions/http.ts';
 import { receiverAddresses } from '../../src/worker/actions/receiver-addresses.ts';
 import { SHUTTING_DOWN } from '../../src/worker/lease.ts';
+import { compiled } from '../support/repository.ts';
 import { answerStatus, type Received, startReceiver } from './receiver.ts';
 import { type AttemptOptions, eventually, HARD_PAYLOAD, openWorkbench, sha256 } from './workbench.ts';
 
@@ -356,6 +361,36 @@ test('a name is looked up in whichever way it is asked for', async () => {
   const lookup = promisify(receiverAddresses().lookup);
   expect(await lookup('localhost', { family: 4 })).toBe('127.0.0.1');
   expect(await lookup('localhost', { family: 4, all: true })).toEqual([{ address: '127.0.0.1', family: 4 }]);
+});
+
+/** Whether a process can be given an /etc/hosts of its own. */
+const hasOwnHosts =
+  spawnSync('unshare', ['--mount', '--map-root-user', 'mount', '--bind', '/etc/hosts', '/etc/hosts'])
+    .status === 0;
+
+test.runIf(hasOwnHosts)('a name is denied when one of its addresses is, whichever place it has', async () => {
+  const hosts = join(mkdtempSync(join(tmpdir(), 'orc-test-hosts-')), 'hosts');
+  onTestFinished(() => rmSync(dirname(hosts), { recursive: true }));
+  writeFileSync(
+    hosts,
+    '127.0.0.1 fine.test first.test\n169.254.169.254 first.test last.test\n127.0.0.1 last.test\n',
+  );
+  const source = `
+    import { receiverAddresses } from '${compiled('worker/actions/receiver-addresses.js')}';
+    for (const name of ['fine.test', 'first.test', 'last.test']) {
+      for (const all of [true, false]) {
+        receiverAddresses().lookup(name, { all, family: 4 }, (error) => console.log(name, error?.name ?? 'found'));
+      }
+    }`;
+  const script = 'mount --bind "$1" /etc/hosts && shift && exec "$@"';
+  const node = [process.execPath, '--input-type=module', '-e', source];
+  const args = ['--mount', '--map-root-user', 'sh', '-c', script, 'sh', hosts, ...node];
+  const { stdout } = spawnSync('unshare', args, { encoding: 'utf8' });
+  expect([...new Set(stdout.trim().split('\n'))].sort()).toEqual([
+    'fine.test found',
+    'first.test DeniedAddressError',
+    'last.test DeniedAddressError',
+  ]);
 });
 
 test('a connection that is reset before the answer is a network error, which may be retried', async () => {
