@@ -4,7 +4,7 @@ import { findNpmProgram } from '../support/npm-program.ts';
 import { openCodeConfiguration } from '../support/opencode.ts';
 import { type ScriptedModel, startScriptedModel } from '../support/scripted-model.ts';
 import { openFolder } from '../worker/workbench.ts';
-import { startGitServer } from '../worker/workspace/git-server.ts';
+import { GIT_HOME, startGitServer } from '../worker/workspace/git-server.ts';
 import { createRepository, git, writeFiles } from '../worker/workspace/repositories.ts';
 
 /** How long an agent may take to be installed, to start and to work, in milliseconds. */
@@ -58,41 +58,26 @@ test.each(AGENTS)(
     ]);
     const repository = createRepository(folder(agent), SHOP);
     const server = await startGitServer(folder(agent), 'ada:correct-horse');
-    writeFiles(folder(`${agent}-home`), {
-      '.gitconfig':
-        '[credential]\n\thelper = "!f() { echo username=ada; echo password=$GIT_PASSWORD; }; f"\n',
-    });
+    writeFiles(folder(`${agent}-home`), GIT_HOME);
     const stage = await openAgentStage({
       ...{ HOME: folder(`${agent}-home`), WORKSPACE_DIR: folder(`${agent}-workspaces`) },
       ...{ GIT_PASSWORD: 'correct-horse', GEMINI_API_KEY: 'the key of a model' },
     });
-    try {
-      const key = await stage.create(
-        ...(['fix', '--agent', `'${path}' ${args}`, '--repo', `${server.origin}/bare.git`] as const),
-        ...[
-          '--prompt',
-          'A test fails. Mend the code.',
-          '--check',
-          'node --test',
-          '--protect',
-          'cart.test.js',
-        ],
-        ...['--push', 'orc/{runId}', '--git-env', 'GIT_PASSWORD', ...configure(model)],
-      );
-      const runId = await stage.trigger('fix', key, { title: 'from a caller' });
-      const { shown, logs } = await stage.see(runId);
-      expect(shown).toMatch(/^outcome +The check passed at attempt 2\.$/m);
-      expect(shown).toMatch(cost);
-      expect(logs).toContain('permission given, execute: echo "export const total = () => 7;" > cart.js');
-      expect(logs).toContain('check 1 failed, exit code 1\n');
-      expect(logs).toContain('check 2 passed, exit code 0\n');
-      expect(git(repository.bare, 'show', `orc/${runId}:cart.js`)).toBe(FIXED);
-      // The model has both: the payload, and what the check said.
-      const wasAsked = (text: string) => model.asked.some((said) => said.includes(text));
-      expect([wasAsked('from a caller'), wasAsked('a quantity counts')]).toEqual([true, true]);
-    } finally {
-      await stage.close();
-      model.close();
-    }
+    const key = await stage.create(
+      ...(['fix', '--agent', `'${path}' ${args}`, '--repo', `${server.origin}/bare.git`] as const),
+      ...['--prompt', 'A test fails. Mend the code.', '--check', 'node --test', '--protect', 'cart.test.js'],
+      ...['--push', 'orc/{runId}', '--git-env', 'GIT_PASSWORD', ...configure(model)],
+    );
+    const runId = await stage.trigger('fix', key, { title: 'from a caller' });
+    const { shown, logs } = await stage.see(runId);
+    expect(shown).toMatch(/^outcome +The check passed at attempt 2\.$/m);
+    expect(shown).toMatch(cost);
+    expect(logs).toContain('permission given, execute: echo "export const total = () => 7;" > cart.js');
+    expect(logs).toContain('check 1 failed, exit code 1\n');
+    expect(logs).toContain('check 2 passed, exit code 0\n');
+    expect(git(repository.bare, 'show', `orc/${runId}:cart.js`)).toBe(FIXED);
+    // The model has both: the payload, and what the check said.
+    const wasAsked = (text: string) => model.asked.some((said) => said.includes(text));
+    expect([wasAsked('from a caller'), wasAsked('a quantity counts')]).toEqual([true, true]);
   },
 );

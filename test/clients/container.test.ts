@@ -267,7 +267,6 @@ describe.runIf(canBuildImages())('the image of the Dockerfile', () => {
     const repository = createRepository(join(folder, 'shop'), { 'code.txt': 'broken\n' });
     execFileSync('chown', ['-R', WORKER, repository.bare]);
     const model = await startScriptedModel(['(echo fixed; pwd) > code.txt']);
-    onTestFinished(() => model.close());
     const secret = 'canary-of-the-worker';
     const worker = await startContainer(agents, {
       env: { ...env, OPS_PORT: `${await freePort()}`, CANARY: secret },

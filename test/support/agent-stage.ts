@@ -1,49 +1,57 @@
 import { expect } from 'vitest';
+import type { LockTiming } from '../../src/worker/lease.ts';
+import { atEnd } from './at-end.ts';
 import { postTrigger } from './http.ts';
 import { runOrc } from './orc.ts';
-import { type OrcProcess, startApiProcess, startWorkerProcess } from './orc-process.ts';
+import { startApiProcess, startTimedWorker, startWorkerProcess } from './orc-process.ts';
 import { openTestStore } from './store.ts';
 
 /** What an operator sees of a run that has ended. */
 export interface SeenRun {
-  runId: string;
   /** `orc runs show` */
   shown: string;
-  /** `orc runs logs`, with what it prints to standard error. */
+  /** `orc runs logs` */
   logs: string;
 }
 
 export interface AgentStage {
-  store: ReturnType<typeof openTestStore>;
-  worker: OrcProcess;
-  /** Creates an automation with an agent, as an operator does, and returns its key. */
-  create(slug: string, ...options: string[]): Promise<string>;
-  /** Triggers a run, as a caller does, and returns its id. */
-  trigger(slug: string, apiKey: string, payload?: object): Promise<string>;
-  /** Runs `orc …` with these arguments; it must succeed. */
+  /** Runs `orc …`, which must succeed. */
   orc(...args: string[]): Promise<string>;
+  /** Creates an automation and returns its key. */
+  create(slug: string, ...options: string[]): Promise<string>;
+  /** Triggers a run over HTTP and returns its id. */
+  trigger(slug: string, apiKey: string, payload?: object): Promise<string>;
+  /** What `orc runs logs` has printed by now, to standard output and to standard error. */
+  logs(runId: string): Promise<string>;
   /** Waits for the end of a run. */
   see(runId: string): Promise<SeenRun>;
-  startWorker(): Promise<OrcProcess>;
-  close(): Promise<void>;
+  /** Kills the worker, without a chance to end anything. */
+  killWorker(): Promise<void>;
+  startWorker(): Promise<void>;
 }
 
-/** The whole way of a run: an API and a worker as processes, a caller with curl's request, and an operator with a terminal. */
-export async function openAgentStage(workerEnv: NodeJS.ProcessEnv): Promise<AgentStage> {
+/** The whole way of a run: an API and a worker as processes, callers and an operator. It is there until the test has ended. */
+export async function openAgentStage(workerEnv: NodeJS.ProcessEnv, timing?: LockTiming): Promise<AgentStage> {
   const store = openTestStore();
   const env = { ...store.env, ...workerEnv };
-  const startWorker = () => startWorkerProcess(env);
-  const [api, worker] = await Promise.all([startApiProcess(store.env), startWorker()]);
+  const start = () => (timing ? startTimedWorker(env, timing) : startWorkerProcess(env));
+  const starting = [startApiProcess(store.env), start()] as const;
+  atEnd(async () => Promise.all([api.stop(), worker.stop()]));
+  const api = await starting[0];
+  let worker = await starting[1];
   const run = (args: string[]) => runOrc(args, { env: store.env });
   const orc = async (...args: string[]) => {
     const { code, stdout, stderr } = await run(args);
     expect([code, stderr]).toEqual([0, '']);
     return stdout;
   };
+  const logs = async (runId: string) => {
+    const { stdout, stderr } = await run(['runs', 'logs', runId]);
+    return stdout + stderr;
+  };
   return {
-    store,
-    worker,
     orc,
+    logs,
     create: async (slug, ...options) =>
       (await orc('automations', 'create', slug, '--quiet', ...options)).trim(),
     trigger: async (slug, apiKey, payload = {}) => {
@@ -53,12 +61,13 @@ export async function openAgentStage(workerEnv: NodeJS.ProcessEnv): Promise<Agen
     },
     see: async (runId) => {
       await run(['runs', 'watch', runId]);
-      const { stdout, stderr } = await run(['runs', 'logs', runId]);
-      return { runId, shown: await orc('runs', 'show', runId), logs: stdout + stderr };
+      return { shown: await orc('runs', 'show', runId), logs: await logs(runId) };
     },
-    startWorker,
-    close: async () => {
-      await Promise.all([api.stop(), worker.stop()]);
+    killWorker: async () => {
+      await worker.stop('SIGKILL');
+    },
+    startWorker: async () => {
+      worker = await start();
     },
   };
 }

@@ -3,7 +3,7 @@ import { ROOT } from './repository.ts';
 import type { Script, Step } from './scripted-agent.ts';
 
 /** The command line of the scripted agent. `npm test` compiles it first. */
-const SCRIPTED_AGENT = `'${process.execPath}' '${ROOT}.test/test/support/scripted-agent.js'`;
+export const SCRIPTED_AGENT = `'${process.execPath}' '${ROOT}.test/test/support/scripted-agent.js'`;
 
 /** An action whose agent does this, in one turn after the other. */
 export function scriptedAgent(

@@ -2,13 +2,13 @@ import { once } from 'node:events';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { json } from 'node:stream/consumers';
+import { atEnd } from './at-end.ts';
 
 export interface ScriptedModel {
   /** Where it listens: `/v1` is the interface of OpenAI's chat completions, `/v1beta` that of Gemini. */
   origin: string;
   /** What it was asked, as JSON. */
   asked: string[];
-  close(): void;
 }
 
 /** How a request of one maker's interface is read, and how it is answered. */
@@ -22,7 +22,7 @@ interface Dialect {
 
 /**
  * A model on loopback that plays a script: at each thing it is told, it has one shell command run with the agent's tool for that,
- * then says that it is done.
+ * then says that it is done. It listens until the test has ended.
  */
 export async function startScriptedModel(commands: readonly string[]): Promise<ScriptedModel> {
   const asked: string[] = [];
@@ -42,14 +42,11 @@ export async function startScriptedModel(commands: readonly string[]): Promise<S
   }).listen(0, '127.0.0.1');
   await once(server, 'listening');
   const { port } = server.address() as AddressInfo;
-  return {
-    origin: `http://127.0.0.1:${port}`,
-    asked,
-    close: () => {
-      server.close();
-      server.closeAllConnections();
-    },
-  };
+  atEnd(() => {
+    server.close();
+    server.closeAllConnections();
+  });
+  return { origin: `http://127.0.0.1:${port}`, asked };
 }
 
 interface ChatRequest {

@@ -1,9 +1,10 @@
 import { randomUUID } from 'node:crypto';
-import { afterAll, inject, onTestFinished } from 'vitest';
+import { inject, onTestFinished } from 'vitest';
 import type { Action } from '../../src/core/actions/actions.ts';
 import type { AutomationDefinition } from '../../src/core/automation.ts';
 import { type ConnectionProfile, connect } from '../../src/store/connect.ts';
 import { createStore, type Store } from '../../src/store/store.ts';
+import { atEnd } from './at-end.ts';
 
 /** A prefix that no other test uses. */
 export function newPrefix(): string {
@@ -17,17 +18,11 @@ export function openTestStore(prefix = newPrefix()): Store & { prefix: string; e
   const store = createStore(redis, prefix, (error) => {
     throw error;
   });
-  const close = async () => {
+  atEnd(async () => {
     const keys = await redis.keys(`{${prefix}}*`);
     if (keys.length > 0) await redis.del(...keys);
     await store.close();
-  };
-  try {
-    onTestFinished(close);
-  } catch {
-    // It throws outside of a test.
-    afterAll(close);
-  }
+  });
   return { ...store, prefix, env: { REDIS_URL: url, REDIS_PREFIX: prefix } };
 }
 

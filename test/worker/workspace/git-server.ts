@@ -2,7 +2,7 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { onTestFinished } from 'vitest';
+import { atEnd } from '../../support/at-end.ts';
 
 export interface GitServer {
   origin: string;
@@ -10,8 +10,14 @@ export interface GitServer {
   requests: string[];
 }
 
+/** The home of a user whose git logs in with `ada:$GIT_PASSWORD`. */
+export const GIT_HOME = {
+  '.gitconfig': '[credential]\n\thelper = "!f() { echo username=ada; echo password=$GIT_PASSWORD; }; f"\n',
+};
+
 /**
- * Serves the repositories in a folder over HTTP on the loopback interface with `git http-backend`, to whoever has the login.
+ * Serves the repositories in a folder over HTTP on the loopback interface with `git http-backend`, to whoever has the login,
+ * until the test has ended.
  *
  * @param login as in `user:password`
  */
@@ -25,7 +31,7 @@ export async function startGitServer(folder: string, login: string): Promise<Git
   });
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');
-  onTestFinished(() => {
+  atEnd(() => {
     server.closeAllConnections();
     server.close();
   });

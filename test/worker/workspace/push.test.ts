@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
 import { prepareWorkspace, type Workspace } from '../../../src/worker/workspace/workspace.ts';
 import { openFolder } from '../workbench.ts';
-import { startGitServer } from './git-server.ts';
+import { GIT_HOME, startGitServer } from './git-server.ts';
 import {
   createRepository,
   git,
@@ -132,9 +132,7 @@ async function startServer(name: string) {
   const repository = createRepository(folder(name));
   const server = await startGitServer(folder(name), 'ada:correct-horse');
   const home = folder(`${name}-home`);
-  writeFiles(home, {
-    '.gitconfig': '[credential]\n\thelper = "!f() { echo username=ada; echo password=$GIT_PASSWORD; }; f"\n',
-  });
+  writeFiles(home, GIT_HOME);
   const environment = { HOME: home, GIT_PASSWORD: 'correct-horse' };
   return { repository, server, url: `${server.origin}/bare.git`, environment };
 }

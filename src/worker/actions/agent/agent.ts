@@ -164,7 +164,7 @@ class AgentAttempt {
     const pushed = branch !== undefined && commit !== undefined ? { branch, commit } : {};
     Object.assign(this.#report, pushed);
     this.#changes = { changed: isChanged, ...pushed };
-    if (isChanged || this.#action.push === undefined) return outcome;
+    if (isChanged || !hasSucceeded || this.#action.push === undefined) return outcome;
     return { ...outcome, message: `${outcome.message} Nothing was changed, so nothing was pushed.` };
   }
 
