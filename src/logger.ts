@@ -56,7 +56,9 @@ function safeLines(secrets: readonly string[]): (line: string) => string {
   return (line) => {
     // Nearly no line has one, and looking for them costs less than making the line again.
     const hasSecret = written.some((secret) => line.includes(secret));
-    const text = hasSecret ? written.reduce((rest, secret) => rest.replaceAll(secret, '[redacted]'), line) : line;
+    const text = hasSecret
+      ? written.reduce((rest, secret) => rest.replaceAll(secret, '[redacted]'), line)
+      : line;
     return visible(text, '\n');
   };
 }
