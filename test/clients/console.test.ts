@@ -1,7 +1,9 @@
+import { execFile } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
+import { promisify } from 'node:util';
 import { gzipSync } from 'node:zlib';
 import axe from 'axe-core';
 import type { Browser, BrowserContext, Page } from 'playwright-core';
@@ -9,7 +11,6 @@ import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vit
 import { readAssets } from '../../src/console/asset-files.ts';
 import { findChromium, launchChromium } from '../support/chromium.ts';
 import { fillStore, SLOW } from '../support/console-stage.ts';
-import { postTrigger } from '../support/http.ts';
 import {
   type OrcProcess,
   runOrcProcess,
@@ -94,7 +95,7 @@ describe.runIf(program)('the console in Chromium', () => {
     expect(passes.map(({ id }) => id)).toContain('color-contrast');
   }
 
-  test('a story: log in, watch a run, cancel it, create an automation, trigger it with its key, read its failure, retry it', async () => {
+  test('a story: log in, watch a run, cancel it, create an automation, copy its line of curl into a shell, read its failure, retry it', async () => {
     const slow = await createTriggered(store, 'story-slow', { action: script(SLOW) });
     const slowId = await acceptRun(store, slow);
     const { context, page, complaints } = await logIn();
@@ -114,10 +115,20 @@ describe.runIf(program)('the console in Chromium', () => {
     await page.locator('[name="command.command"]').fill(`${process.execPath} -e "${source}"`);
     await page.getByRole('button', { name: 'Create and show its key' }).click();
     await page.getByText('story-failing is ready').waitFor();
-    const [key = ''] = /orc_[0-9A-Za-z]{49}/.exec((await page.locator('main').textContent()) ?? '') ?? [];
-
-    const answer = await postTrigger(api.url, 'story-failing', key, '{"a":1}');
-    const { runId } = answer.body as { runId: string };
+    await context.grantPermissions(['clipboard-read', 'clipboard-write'], { origin });
+    const copied = async (button: string) => {
+      await page.getByRole('button', { name: button }).click();
+      await page.getByRole('button', { name: 'Copied' }).waitFor();
+      const text = await page.evaluate<string>('navigator.clipboard.readText()');
+      await page.getByRole('button', { name: button }).waitFor();
+      return text;
+    };
+    const key = await copied('Copy the key');
+    expect(key).toMatch(/^orc_[0-9A-Za-z]{49}$/);
+    const line = await copied('Copy the line');
+    expect(line).toContain(key);
+    const { stdout } = await promisify(execFile)('sh', ['-c', line]);
+    const { runId } = JSON.parse(stdout) as { runId: string };
     await page.goto(`${origin}/runs/${runId}`);
     await page.locator('h1').getByText('failed').waitFor();
     await expect.poll(() => page.locator('.reason').textContent()).toContain('no route to host');
