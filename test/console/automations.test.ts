@@ -1,4 +1,5 @@
 import { expect, test } from 'vitest';
+import { writeAutomationFile } from '../../src/ops/automation-yaml.ts';
 import { openTestConsole } from '../support/console.ts';
 import { acceptRun, createTriggered, FAILED, startConsumer } from '../support/runs.ts';
 import { createAutomation } from '../support/store.ts';
@@ -15,6 +16,22 @@ test('without an automation, the list says what to do next, to an admin and to a
   const { body } = await get('/automations', 'viewer');
   expect(body).toContain('An admin creates the first one.');
   expect(body).not.toContain('/new-automation');
+});
+
+test('all automations as YAML are what orc export prints, for admins only', async () => {
+  const empty = await get('/automations.yaml');
+  expect(empty.body).toBe(writeAutomationFile([]));
+  const slugs = Array.from({ length: 120 }, (_, index) => `exported-${String(index).padStart(3, '0')}`);
+  for (const slug of slugs) await createAutomation(store, slug, { onEnd: 'https://example.com/' });
+  expect((await get('/automations')).body).toContain('href="/automations.yaml"');
+  const { body, headers } = await get('/automations.yaml');
+  expect(body).toBe(writeAutomationFile(await store.automations.list()));
+  expect(body.match(/^ {2}exported-/gm)).toHaveLength(120);
+  expect(body).not.toContain('whsec_');
+  expect(headers['content-disposition']).toContain('attachment; filename="automations.yaml"');
+  expect((await get('/automations.yaml', 'viewer')).statusCode).toBe(403);
+  expect((await get('/automations', 'viewer')).body).not.toContain('automations.yaml');
+  for (const slug of slugs) await store.automations.delete(slug);
 });
 
 test('the list shows state, action, limits, the last runs and the failures of each automation', async () => {

@@ -1,7 +1,10 @@
+import { Readable } from 'node:stream';
 import type { FastifyInstance } from 'fastify';
 import type { SurveyedAutomation } from '../../store/automation-survey.ts';
+import { automationFileText } from '../automation-file.ts';
 import type { PageDependencies } from '../dependencies.ts';
 import { render } from '../render.tsx';
+import { sendFile } from '../send-file.ts';
 import {
   type AutomationRow,
   Automations,
@@ -47,6 +50,10 @@ export async function automationsRoutes(app: FastifyInstance, { store, readings 
       />,
     );
   });
+
+  app.get('/automations.yaml', { onRequest: app.requireAdmin }, async (_request, reply) =>
+    sendFile(reply, 'automations.yaml', Readable.from(automationFileText(store))),
+  );
 
   /** One more than a page has, if there are so many. */
   async function slugsOf(

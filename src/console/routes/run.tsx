@@ -1,5 +1,5 @@
 import { Readable } from 'node:stream';
-import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import type { FastifyInstance, FastifyRequest } from 'fastify';
 import { isTerminal, type Run } from '../../core/run.ts';
 import type { Store } from '../../store/store.ts';
 import { ConsoleError, notFound } from '../console-error.ts';
@@ -8,6 +8,7 @@ import { EVENT_STREAM_HEADERS, EventStream } from '../live/event-stream.ts';
 import { LOG_POSITION, RunFeeds } from '../live/run-feed.ts';
 import { render } from '../render.tsx';
 import { readRunDetails } from '../run-details.ts';
+import { FILE_HEADERS, sendFile } from '../send-file.ts';
 import { RunView } from '../views/run.tsx';
 import { logBytes, logText } from '../whole-log.ts';
 
@@ -16,12 +17,6 @@ const ACCEPT_MS = 5000;
 
 /** Two beginnings of an id tell whether one is enough. */
 const ENOUGH = 2;
-
-/** What a run has printed or was given is a file to keep: a browser neither runs nor shows it. */
-const FILE_HEADERS = {
-  'content-type': 'application/octet-stream',
-  'content-security-policy': "sandbox; default-src 'none'",
-};
 
 type RunRequest = FastifyRequest<{ Params: { id: string } }>;
 
@@ -127,20 +122,6 @@ async function findRun(store: Store, text: string): Promise<string> {
 function positionOf({ headers, url }: FastifyRequest): string | undefined {
   const given = headers['last-event-id'] ?? new URLSearchParams(url.split('?')[1]).get('after');
   return typeof given === 'string' && LOG_POSITION.test(given) ? given : undefined;
-}
-
-/** @param name as it was given by whoever made the file (RFC 6266, section 4.3, and RFC 8187) */
-function sendFile(reply: FastifyReply, name: string, body: Readable | string): FastifyReply {
-  const last = name.split('/').at(-1) ?? '';
-  const plain = last.replace(/[^\w.-]/g, '_') || 'file';
-  const encoded = encodeURIComponent(last).replace(
-    /[!'()*]/g,
-    (character) => `%${character.charCodeAt(0).toString(16).toUpperCase()}`,
-  );
-  return reply
-    .headers(FILE_HEADERS)
-    .header('content-disposition', `attachment; filename="${plain}"; filename*=UTF-8''${encoded}`)
-    .send(body);
 }
 
 /** @returns the id of the new run */

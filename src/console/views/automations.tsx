@@ -43,6 +43,11 @@ export function Automations({ rows, filter, search, counts, next, isFirst, isAdm
         Automations
         {isAdmin && (
           <span class="push">
+            {counts.all > 0 && (
+              <a class="btn" href="/automations.yaml" download>
+                All as YAML
+              </a>
+            )}
             <a class="btn main" href="/new-automation">
               New automation
             </a>
