@@ -1,6 +1,6 @@
 import type { RedisClient } from './connect.ts';
 import type { Keys } from './keys.ts';
-import type { QueueOpener } from './queue.ts';
+import { jobKeyOf, type QueueOpener } from './queue.ts';
 import { TOUCH } from './touch.ts';
 
 /** A run in a lane is a BullMQ job delayed by this long, in milliseconds: five years. */
@@ -38,6 +38,16 @@ const RELEASE = `${TOUCH}
   end
   if redis.call('ZCARD', KEYS[2]) + redis.call('SCARD', KEYS[3]) == 0 then redis.call('HDEL', KEYS[4], ARGV[1]) end
   return released`;
+
+/**
+ * Removes an ended run from its lane. Does nothing to a run that has not ended: a Redis restored from a backup may have the run
+ * of a late command waiting in its lane again, and nothing would start it outside of it.
+ */
+const LEAVE = `
+  local lane, laneRunning, job = unpack(KEYS)
+  if redis.call('EXISTS', job) == 1 and redis.call('HEXISTS', job, 'finishedOn') == 0 then return end
+  redis.call('ZREM', lane, ARGV[1])
+  redis.call('SREM', laneRunning, ARGV[1])`;
 
 /** Lanes looked at per script, which blocks Redis only briefly. */
 const SCAN_BATCH = 500;
@@ -92,11 +102,8 @@ export class RunLanes {
   /** Removes an ended run from its lane and gives its place to the next run. */
   async leave(owner: LaneOwner, runId: string): Promise<void> {
     const { lane, laneRunning } = this.#keys;
-    await this.#redis
-      .multi()
-      .zrem(lane(owner.automationId), runId)
-      .srem(laneRunning(owner.automationId), runId)
-      .exec();
+    const keys = [lane(owner.automationId), laneRunning(owner.automationId), jobKeyOf(this.#keys, runId)];
+    await this.#redis.eval(LEAVE, keys.length, ...keys, runId);
     await this.release(owner);
   }
 

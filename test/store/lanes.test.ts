@@ -21,6 +21,18 @@ const { redis, keys, lanes } = store;
 beforeEach(() => emptyStore(store));
 
 describe('a concurrency limit', () => {
+  test('keeps runs that have not ended, whatever a command says that is older than the backup in Redis', async () => {
+    const automation = await createTriggered(store, 'restored', { concurrency: 1 });
+    const first = await acceptRun(store, automation);
+    const second = await acceptRun(store, automation);
+    const owner = { automationId: automation.id, slug: 'restored' };
+    for (const runId of [second, first]) await lanes.leave(owner, runId);
+    expect(await lanes.holders(automation.id)).toEqual([first]);
+    startConsumer(store, async () => SUCCEEDED);
+    for (const runId of [first, second]) await untilStatus(store, runId, 'succeeded');
+    expect(await lanes.holders(automation.id)).toEqual([]);
+  });
+
   test.each([1, 3])('of %i is never exceeded, however many workers there are', async (concurrency) => {
     const automation = await createTriggered(store, 'limited', { concurrency });
     let executing = 0;
