@@ -93,6 +93,20 @@ export interface MirrorOptions {
 }
 
 /**
+ * In a repository of somebody else, the configuration could name programs that git starts, with the secrets of git.
+ *
+ * @throws unless the folder belongs to this user, and nobody else may write to it
+ */
+async function checkOwn(folder: string): Promise<void> {
+  const found = await lstat(folder);
+  const isOwn = found.isDirectory() && (!process.geteuid || found.uid === process.geteuid());
+  if (isOwn && (found.mode & 0o022) === 0) return;
+  throw new Error(
+    `other users can write to ${folder}; remove it, and set WORKSPACE_DIR to a folder of the worker's own`,
+  );
+}
+
+/**
  * One mirror per repository, fetched by one process of this machine at a time. Who waits for a fetch that began after its
  * own request makes none.
  */
@@ -109,6 +123,7 @@ export function openMirrors({ git, folder, maxBytes }: MirrorOptions): Mirrors {
     const place = folderOf(repository);
     return turns.take(place, signal, async () => {
       await mkdir(place, { recursive: true, mode: 0o700 });
+      for (const own of [folder, place]) await checkOwn(own);
       const release = await waitForLock(place, signal);
       if (release === undefined) return { status: 'interrupted' };
       try {

@@ -1,6 +1,15 @@
 import { spawn } from 'node:child_process';
 import { once, setMaxListeners } from 'node:events';
-import { existsSync, readdirSync, rmSync, statSync, utimesSync, writeFileSync } from 'node:fs';
+import {
+  chmodSync,
+  chownSync,
+  existsSync,
+  readdirSync,
+  rmSync,
+  statSync,
+  utimesSync,
+  writeFileSync,
+} from 'node:fs';
 import { join } from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
 import { openMirrors } from '../../../src/worker/workspace/mirrors.ts';
@@ -336,4 +345,26 @@ test('a mirror whose process was killed in the middle of a fetch is free for the
   await eventually(() => calls).toEqual(['ls-remote']);
   ending.abort();
   expect(await waiting).toEqual({ status: 'interrupted' });
+});
+
+test('a copy that others could have written is not used', async () => {
+  const repository = createRepository(folder('others'));
+  for (const part of ['', 'place']) {
+    const cache = folder(`others-cache${part}`);
+    expect(await outcomeOf(openTestWorkspaces(cache), repository, 'main')).toMatch(/^main /);
+    const place = part === '' ? join(cache, 'repositories') : join(mirrorIn(cache), '..');
+    chmodSync(place, 0o777);
+    await expect(outcomeOf(openTestWorkspaces(cache), repository, 'main')).rejects.toThrow(
+      'other users can write',
+    );
+    chmodSync(place, 0o700);
+    expect(await outcomeOf(openTestWorkspaces(cache), repository, 'main')).toMatch(/^main /);
+    // Only root can give something away.
+    if (process.getuid?.() !== 0) continue;
+    chownSync(place, 65_534, 65_534);
+    await expect(outcomeOf(openTestWorkspaces(cache), repository, 'main')).rejects.toThrow(
+      'other users can write',
+    );
+    chownSync(place, 0, 0);
+  }
 });
