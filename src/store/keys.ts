@@ -82,6 +82,8 @@ export function createKeys(prefix: string) {
     drainingWorkers: `${root}:draining-workers`,
     /** Hash of each worker's number of slots. */
     workerSlots: `${root}:worker-slots`,
+    /** Sorted set of the workers that have no git, by their last heartbeat, in seconds since the epoch. */
+    workersWithoutGit: `${root}:workers-without-git`,
     /** Hash of the operators of the console: name to JSON of id, role and time. */
     operators: `${root}:operators`,
     /** Name and id of the operator whom a login link logs in; expires with the link. */

@@ -25,6 +25,12 @@ const SCRIPTS = {
     redis.call('HDEL', KEYS[2], ARGV[1])
     redis.call('ZADD', KEYS[3], now, ARGV[1])
     redis.call('ZREMRANGEBYSCORE', KEYS[3], '-inf', now - ${ALIVE_SECONDS})`,
+  lacksGit: `
+    local now = redis.call('TIME')[1]
+    redis.call('ZADD', KEYS[1], now, ARGV[1])
+    redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now - ${ALIVE_SECONDS})`,
+  withoutGit: `
+    return redis.call('ZRANGEBYSCORE', KEYS[1], '(' .. redis.call('TIME')[1] - ${ALIVE_SECONDS}, '+inf')`,
   probe: `
     local seconds, micros = unpack(redis.call('TIME'))
     redis.call('SET', KEYS[2], seconds)
@@ -97,8 +103,19 @@ export class WorkerRegistry {
     await this.#redis.eval(SCRIPTS.beatDraining, 3, workers, workerSlots, drainingWorkers, workerId);
   }
 
+  /** Said with each sign of life of a worker that has no git. */
+  async lacksGit(workerId: string): Promise<void> {
+    await this.#redis.eval(SCRIPTS.lacksGit, 1, this.#keys.workersWithoutGit, workerId);
+  }
+
+  /** Ids of the workers alive that say that they have no git. */
+  async withoutGit(): Promise<string[]> {
+    return (await this.#redis.eval(SCRIPTS.withoutGit, 1, this.#keys.workersWithoutGit)) as string[];
+  }
+
   async leave(workerId: string): Promise<void> {
     await this.#redis.zrem(this.#keys.workers, workerId);
+    await this.#redis.zrem(this.#keys.workersWithoutGit, workerId);
     await this.#redis.zrem(this.#keys.drainingWorkers, workerId);
     await this.#redis.hdel(this.#keys.workerSlots, workerId);
   }

@@ -116,12 +116,14 @@ export function startWorker(
   const onHeard = () => {
     beatAt = Date.now();
   };
-  const beat = () => {
+  const hasGit = workspaces.hasGit();
+  const beat = async () => {
     const heard =
       draining !== undefined
         ? side.workers.beatDraining(id)
         : side.workers.beat(id, config.WORKER_CONCURRENCY);
-    return heard.then(onHeard, () => undefined);
+    await heard.then(onHeard, () => undefined);
+    if (draining === undefined && !(await hasGit)) await side.workers.lacksGit(id).catch(() => undefined);
   };
   ops?.attach({
     store: side,

@@ -6,6 +6,7 @@ import { Queue } from 'bullmq';
 import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
 import type { Finding } from '../../src/ops/findings/finding.ts';
 import type { Store } from '../../src/store/store.ts';
+import { scriptedAgent } from '../support/agents.ts';
 import { runOrc } from '../support/orc.ts';
 import { type OrcProcess, runOrcProcess, startWorkerProcess } from '../support/orc-process.ts';
 import { openPrivateRedis } from '../support/private-redis.ts';
@@ -407,5 +408,39 @@ test('a folder that orc local cannot write to is found', async () => {
   expect(code).toBe(1);
   expect(others).toContainEqual(
     found('problem', 'disk', /\.orc is not a folder\. /, /a folder that you may write to/),
+  );
+});
+
+test('a worker without git is a problem once an automation needs a checkout, and its runs say so', async () => {
+  const prefix = newPrefix();
+  const other = connectStore(redis.url, 'patient', prefix);
+  const changes = { REDIS_URL: redis.url, REDIS_PREFIX: prefix, PATH: folder('nothing') };
+  const lacking = await startWorkerProcess(changes);
+  onTestFinished(async () => {
+    await lacking.stop();
+    await other.close();
+  });
+  const git = async () => {
+    const { stdout } = await runOrc(['doctor', '--json'], { env: { ...changes, PATH: process.env['PATH'] } });
+    return (JSON.parse(stdout) as Finding[]).find(({ check }) => check === 'git');
+  };
+  await eventually(git).toEqual({
+    ...{ check: 'git', state: 'ok' },
+    message: expect.stringMatching(/^missing on \S+; no automation needs it$/),
+  });
+  const action = scriptedAgent([], { repo: 'file:///nowhere.git' });
+  const automation = await createTriggered(other, 'fix', { action, attempts: 1 });
+  expect(await git()).toEqual(
+    found(
+      'problem',
+      'git',
+      /^missing on \S+: runs of automations with --repo, such as fix, fail there$/,
+      /^install the package git there, and restart the worker$/,
+    ),
+  );
+  const runId = await acceptRun(other, automation, '{}');
+  await untilStatus(other, runId, 'failed');
+  expect((await runOrc(['runs', 'show', runId], { env: changes })).stdout).toMatch(
+    /^outcome +The repository cannot be checked out: git is not on the PATH of the worker; install the package git\.$/m,
   );
 });

@@ -16,6 +16,17 @@ test('a probe counts the workers that gave a sign of life, each of them once', a
   expect(await workers.probe()).toEqual({ workersAlive: 2 });
 });
 
+test('workers that have no git are known as long as they say so', async () => {
+  for (const id of ['with', 'without', 'silent']) await workers.beat(id);
+  for (const id of ['without', 'silent', 'gone']) await workers.lacksGit(id);
+  await workers.leave('gone');
+  const [now] = await redis.time();
+  await redis.zadd(keys.workersWithoutGit, Number(now) - 60, 'silent');
+  expect(await workers.withoutGit()).toEqual(['without']);
+  await workers.lacksGit('without');
+  expect(await redis.zcard(keys.workersWithoutGit)).toBe(1);
+});
+
 test('a worker that leaves is not counted any more', async () => {
   for (const id of ['one', 'two']) await workers.beat(id);
   await workers.leave('one');

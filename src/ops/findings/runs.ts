@@ -52,6 +52,7 @@ export async function checkRuns(store: Store, limits: RunLimits): Promise<Findin
     workersAlive > 0
       ? ok('workers', describeWorkers(overview))
       : problem('workers', `${noneTakesRuns(overview)}: accepted runs wait`, 'orc worker'),
+    await checkGit(store),
     checkSlots(overview),
     isPaused
       ? problem(
@@ -69,6 +70,17 @@ export async function checkRuns(store: Store, limits: RunLimits): Promise<Findin
     checkOverdue(overdue),
     checkRunCounts(automations),
   ];
+}
+
+/** Any worker may take a run that needs a checkout. */
+async function checkGit({ workers, automations }: Store): Promise<Finding> {
+  const [first, ...others] = await workers.withoutGit();
+  if (first === undefined) return ok('git', 'no worker lacks it');
+  const names = others.length === 0 ? first : `${first} and ${others.length} more`;
+  const needing = (await automations.list()).find(({ action }) => action.type === 'agent' && action.repo);
+  if (needing === undefined) return ok('git', `missing on ${names}; no automation needs it`);
+  const message = `missing on ${names}: runs of automations with --repo, such as ${needing.slug}, fail there`;
+  return problem('git', message, 'install the package git there, and restart the worker');
 }
 
 function checkSlots(overview: Overview): Finding {

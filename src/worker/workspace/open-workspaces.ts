@@ -7,6 +7,8 @@ import { openMirrors } from './mirrors.ts';
 import type { WorkspaceSettings } from './workspace.ts';
 
 export interface Workspaces extends WorkspaceSettings {
+  /** Whether there is a git to check out with. */
+  hasGit(): Promise<boolean>;
   /** Removes what dead workers of this user have left. */
   sweep(report: (error: Error) => void): Promise<void>;
   /** Removes the workspaces that are left. Idempotent. */
@@ -38,6 +40,10 @@ export function openWorkspaces(
       maxBytes: config.REPOSITORY_CACHE_BYTES,
     }),
     workFolders,
+    hasGit: async () => {
+      const { status } = await git(['--version'], { signal: new AbortController().signal });
+      return status !== 'missing';
+    },
     sweep: (report) => sweepWorkFolders(report, attempts),
     close: workFolders.close,
   };
