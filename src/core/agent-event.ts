@@ -27,7 +27,10 @@ export type AgentEventContent =
   | { type: 'usage'; usedTokens?: number; contextTokens?: number; cost?: AgentCost }
   /** Why the agent's turn ended, in the protocol's words. */
   | { type: 'stop'; reason: string }
-  | { type: 'check'; attempt: number; isPassed: boolean; exitCode?: number; signal?: string; output: string }
+  /** Whole lines of what the check prints while it runs. */
+  | { type: 'check_output'; text: string }
+  /** How the check ended; `output` is the end of what is in no event before it. */
+  | { type: 'check'; attempt: number; isPassed: boolean; exitCode?: number; signal?: string; output?: string }
   /** What the agent does not say by the protocol, or what went wrong. */
   | { type: 'error'; text: string };
 

@@ -38,10 +38,12 @@ function textOf(event: AgentEvent): string {
       return usageLine(event);
     case 'stop':
       return `the agent stopped: ${event.reason}`;
+    case 'check_output':
+      return `${INDENT}${indented(event.text)}`;
     case 'check': {
       const how = event.exitCode === undefined ? event.signal : `exit code ${event.exitCode}`;
       const line = `check ${event.attempt} ${event.isPassed ? 'passed' : 'failed'}, ${how}`;
-      return event.output === '' ? line : `${line}\n${INDENT}${indented(event.output)}`;
+      return event.output === undefined ? line : `${line}\n${INDENT}${indented(event.output)}`;
     }
     case 'error':
       return `error: ${indented(event.text)}`;

@@ -81,6 +81,11 @@ export class OutputLog {
     if (!this.#hasEnded) this.#add('orc', Buffer.from(`${this.#mask.text(line)}\n`));
   }
 
+  /** Hides the secrets in a text that comes in pieces, also those that are spread over several. */
+  maskedStream(): MaskedStream {
+    return this.#mask.stream();
+  }
+
   /** A text without the secrets in it: before a part of it is cut off, which may be a part of a secret. */
   masked(text: string): string {
     return this.#mask.text(text);

@@ -44,10 +44,8 @@ test.each<[AgentEventContent, string]>([
     { type: 'check', attempt: 2, isPassed: false, exitCode: 1, output: 'a\nb\n' },
     'check 2 failed, exit code 1\n    a\n    b\n',
   ],
-  [
-    { type: 'check', attempt: 1, isPassed: false, signal: 'SIGTERM', output: '' },
-    'check 1 failed, SIGTERM\n',
-  ],
+  [{ type: 'check_output', text: 'one\ntwo' }, '    one\n    two\n'],
+  [{ type: 'check', attempt: 1, isPassed: false, signal: 'SIGTERM' }, 'check 1 failed, SIGTERM\n'],
 ])('%j is shown as %j', (event, text) => {
   expect(shown(event)).toBe(text);
 });

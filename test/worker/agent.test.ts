@@ -1,4 +1,4 @@
-import { existsSync, readFileSync } from 'node:fs';
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { expect, test } from 'vitest';
 import type { AgentAction } from '../../src/core/actions/agent.ts';
 import { type AgentEvent, eventsIn } from '../../src/core/agent-event.ts';
@@ -138,8 +138,9 @@ test('an agent works in an empty folder, with a home of its own and the variable
   expect(said).toContain(
     `SECRET=undefined\nPASSED=passed on\nORC_AUTOMATION=job\nORC_WORKSPACE=${scratch}/work`,
   );
-  const output = `${scratch}/work\n${scratch}/home\n`;
-  expect(transcript).toContainEqual({ type: 'check', attempt: 1, isPassed: false, exitCode: 1, output });
+  const text = `${scratch}/work\n${scratch}/home`;
+  expect(transcript).toContainEqual({ type: 'check_output', text });
+  expect(transcript).toContainEqual({ type: 'check', attempt: 1, isPassed: false, exitCode: 1 });
   expect(existsSync(scratch)).toBe(false);
   expect(outcomeOf(result)).toMatchObject({ reason: 'check_failed' });
 });
@@ -173,18 +174,16 @@ test('a check that fails gives the agent its output and another turn, until it p
     },
     result: '{"message":"Fixed."}',
   });
-  const checks = transcript.filter(({ type }) => type === 'check');
-  expect(checks).toEqual([
-    ...['one', 'two', 'done'].map((answer, index) => ({
-      ...{
-        type: 'check',
-        attempt: index + 1,
-        isPassed: answer === 'done',
-        exitCode: answer === 'done' ? 0 : 1,
-      },
-      output: `expected done, got: ${answer}\n`,
-    })),
-  ]);
+  const checks = transcript.filter(({ type }) => type.startsWith('check'));
+  expect(checks).toEqual(
+    ['one', 'two', 'done'].flatMap((answer, index) => {
+      const isPassed = answer === 'done';
+      return [
+        { type: 'check_output', text: `expected done, got: ${answer}` },
+        { type: 'check', attempt: index + 1, isPassed, exitCode: isPassed ? 0 : 1 },
+      ];
+    }),
+  );
   expect(saidIn(transcript)).toContain('expected done, got: one');
 });
 
@@ -487,6 +486,45 @@ test('what an agent says is in the log while it works', async () => {
   expect(saidIn(events)).toContain('first line\nsecond');
 });
 
+test('what a check prints is in the log while it runs, and only its end if it prints much', async () => {
+  const made = newAttempt();
+  const go = folder('go');
+  const check = `echo begun; while [ ! -e ${go} ]; do sleep 0.05; done; seq 1 20000; echo the end`;
+  const running = run(scriptedAgent([[]], { check }), { run: made });
+  await eventually(async () => eventsOf((await readLog(store, made.id)).entries)).toContainEqual(
+    expect.objectContaining({ type: 'check_output', text: 'begun' }),
+  );
+  writeFileSync(go, '');
+  const { transcript } = await running;
+  const shown = transcript.flatMap((event) => (event.type === 'check_output' ? [event.text] : [])).join('\n');
+  expect(shown.length).toBeLessThanOrEqual(8000);
+  expect(shown).toMatch(/^begun\n1\n2\n3\n/);
+  const end = transcript.at(-1);
+  expect(end).toMatchObject({ type: 'check', isPassed: true, cutCharacters: expect.any(Number) });
+  expect(end?.type === 'check' && end.output).toMatch(/\n19999\n20000\nthe end$/);
+});
+
+test('what an agent says of itself is cut, and breaks nothing that shows it', async () => {
+  const long = 'x'.repeat(100_000);
+  const { result, transcript } = await run(
+    scriptedAgent([
+      [
+        { notify: { sessionId: 's', update: { sessionUpdate: 'usage_update', used: 1, size: 2, cost: {} } } },
+        {
+          print:
+            '{"jsonrpc":"2.0","method":"session/update","params":{"update":{"sessionUpdate":"usage_update","used":1e999,"size":1,"cost":{"amount":1e999,"currency":"USD"}}}}',
+        },
+        { ask: { title: long, kind: 'fetch' } },
+        { error: { code: -32603, message: long } },
+      ],
+    ]),
+  );
+  const outcome = outcomeOf(result);
+  expect(outcome.message.length).toBeLessThanOrEqual(1000);
+  expect(outcome.agent).not.toHaveProperty('cost');
+  expect(JSON.stringify(transcript).length).toBeLessThan(10_000);
+});
+
 test('secrets are masked in all that an agent tells, also where it comes in pieces or is cut', async () => {
   const secret = 'sk-0123456789abcdef';
   const made = newAttempt();
@@ -498,11 +536,22 @@ test('secrets are masked in all that an agent tells, also where it comes in piec
   say(`456789abcdef ${'x '.repeat(1980)}sk-01234`);
   say(`56789abcdef and ${'y '.repeat(100)}`);
   transcript.update({ sessionUpdate: 'tool_call', toolCallId: '1', title: `curl ${secret}`, kind: 'fetch' });
+  const cut = `${'z'.repeat(290)}${secret}`;
+  transcript.update({ sessionUpdate: 'tool_call', toolCallId: cut, title: cut, locations: [{ path: cut }] });
+  transcript.update({ sessionUpdate: 'plan', entries: [{ content: cut, status: cut }] });
+  const link = { type: 'resource_link', name: cut, uri: cut };
+  transcript.update({ sessionUpdate: 'agent_message_chunk', content: link });
+  transcript.permission({ toolCallId: '2', title: cut, kind: cut }, () => true);
+  transcript.error(`${'z'.repeat(990)}${secret}`);
   // Of an output the end is kept: it is cut within the secret.
-  transcript.add({ type: 'check', attempt: 1, isPassed: true, output: `${secret}${'z'.repeat(7990)}` });
-  transcript.add({ type: 'error', text: `${'z'.repeat(7990)}${secret}` });
+  for (const part of ['sk-012', `3456789abcdef${'z'.repeat(50_000)}${secret}`, 'z'.repeat(15_990)]) {
+    transcript.checkOutput(Buffer.from(part));
+  }
+  const lastLine = transcript.endCheck({ attempt: 1, isPassed: true });
+  for (const part of [secret.slice(0, 9), `${secret.slice(9)}${'z'.repeat(15_990)}`]) say(part);
   transcript.end();
   await log.flush();
   const text = bytesOf((await readLog(store, made.id)).entries, 'agent').toString();
-  expect(text.match(/sk-01234|9abcdef|\*\*\*/g)).toEqual(['***', '***', '***', '***', '***']);
+  for (const told of [text, lastLine, transcript.lastMessage]) expect(told).not.toMatch(/sk-0|abcdef/);
+  expect(text.match(/\*\*\*/g)?.length).toBeGreaterThan(4);
 });

@@ -76,7 +76,7 @@ export class LogLines {
     }
   }
 
-  /** What an agent says stays as it is; of tool calls, thoughts and the like there is one line until they are unfolded. */
+  /** What an agent says, and its check prints, stays as it is; of tool calls, thoughts and the like there is one line until they are unfolded. */
   #addEvent(time: number, event: AgentEvent): void {
     const source = `agent ${event.type}`;
     const [first = '', ...others] = transcriptText(event).trimEnd().split('\n');
@@ -84,7 +84,8 @@ export class LogLines {
       this.#sink.begin({ time, source, ...(summary !== undefined && { summary }) });
       this.#sink.append([{ text, style: '' }]);
     };
-    if (event.type === 'message') for (const line of [first, ...others]) print(line);
+    const isText = event.type === 'message' || event.type === 'check_output';
+    if (isText) for (const line of [first, ...others]) print(line);
     else if (others.length > 0) print(others.join('\n'), first);
     else print(first);
   }

@@ -36,16 +36,13 @@ const ENDING_GRACE_MS = 500;
 /** How long the last output of an agent that has ended may take to arrive, and the end of one that closed it, in milliseconds. */
 const LAST_WORDS_MS = 1000;
 
-/** A line of an agent that is no message, in characters. */
-const MAX_GARBAGE = 300;
-
 /** Why an agent may stop without having done its work (Agent Client Protocol, "Stop Reasons"). */
-const STOPPED_EARLY: Readonly<Record<string, string>> = {
-  refusal: 'The agent refused to go on.',
-  max_tokens: 'The agent stopped at the limit of tokens of its model.',
-  max_turn_requests: 'The agent stopped at its limit of requests to its model.',
-  cancelled: 'The agent cancelled its work by itself.',
-};
+const STOPPED_EARLY: ReadonlyMap<string, string> = new Map([
+  ['refusal', 'The agent refused to go on.'],
+  ['max_tokens', 'The agent stopped at the limit of tokens of its model.'],
+  ['max_turn_requests', 'The agent stopped at its limit of requests to its model.'],
+  ['cancelled', 'The agent cancelled its work by itself.'],
+]);
 
 type AgentSettings = Pick<
   ActionSettings,
@@ -66,6 +63,9 @@ class StepFailed extends Error {
     this.outcome = outcome;
   }
 }
+
+/** `lastLine` is without secrets. */
+type Checked = CheckResult & { lastLine: string | undefined };
 
 export function openAgents(settings: AgentSettings): Performer<AgentAction> {
   return { perform: (action, context) => new AgentAttempt(action, settings, context).perform() };
@@ -220,8 +220,7 @@ class AgentAttempt {
       }
       if (error instanceof StepFailed) return error.outcome;
       if (!(error instanceof AgentFailure)) throw error;
-      this.#transcript.add({ type: 'error', text: error.message });
-      return { status: 'failed', reason: 'agent_failed', message: error.message };
+      return { status: 'failed', reason: 'agent_failed', message: this.#transcript.error(error.message) };
     } finally {
       session?.close();
       await agent.end(this.#graceMs());
@@ -239,18 +238,12 @@ class AgentAttempt {
       version: config.version,
       startMs,
       onUpdate: (update) => this.#transcript.update(update),
-      onGarbage: (line) =>
-        this.#transcript.add({
-          type: 'error',
-          text: `The agent printed what is not the protocol: ${line.slice(0, MAX_GARBAGE)}`,
-        }),
+      onGarbage: (line) => void this.#transcript.error(`The agent printed what is not the protocol: ${line}`),
       onPermission: (request) => {
-        const { toolCallId, kind, title } = request.toolCall;
-        const known = this.#transcript.tool(toolCallId);
-        const asked = { kind: kind ?? known?.kind ?? 'other', title: title ?? known?.title ?? '' };
         const allowed: readonly string[] = this.#action.allow ?? DEFAULT_ALLOWED_TOOLS;
-        const isAllowed = allowed.includes(asked.kind);
-        this.#transcript.add({ type: 'permission', ...asked, isAllowed });
+        const isAllowed = this.#transcript.permission({ ...request.toolCall }, (kind) =>
+          allowed.includes(kind),
+        );
         return answerPermission(request, isAllowed);
       },
     });
@@ -270,7 +263,7 @@ class AgentAttempt {
     for (let attempt = 1; ; attempt += 1) {
       const [first] = content;
       this.#transcript.add({ type: 'prompt', text: first?.type === 'text' ? first.text : '' });
-      const stopReason = await this.#unlessEnded(agent, session.prompt(content));
+      const stopReason = this.#transcript.sentence(await this.#unlessEnded(agent, session.prompt(content)));
       this.#transcript.endTurn(stopReason);
       this.#report.stopReason = stopReason;
       if (check === undefined) return judgeStop(stopReason);
@@ -281,8 +274,8 @@ class AgentAttempt {
       if (result.isPassed) return checkPassed(attempt);
       if (attempt >= checkAttempts) return checkFailed(attempt, result);
       await agent.thaw();
-      const text = checkPrompt(check, endingOf(result), result.output, protect);
-      content = [{ type: 'text', text }];
+      const text = checkPrompt(check, endingOf(result), protect);
+      content = [text, result.output].map((each) => ({ type: 'text', text: each }));
     }
   }
 
@@ -297,20 +290,17 @@ class AgentAttempt {
     check: string,
     attempt: number,
     place: { cwd: string; env: NodeJS.ProcessEnv },
-  ): Promise<CheckResult> {
+  ): Promise<Checked> {
     const { log, run, guard } = this.#context;
     log.note(`Check ${attempt} runs: ${check}`);
     const mark = markOf(run, guard.workerId);
     const { signal } = this.#ending;
-    const result = await runCheck(check, this.#wrap(), place, mark, signal, TERMINATION_GRACE_MS);
-    const { exitCode, isPassed, output } = result;
-    this.#transcript.add({
-      ...{ type: 'check', attempt, isPassed, output },
-      ...(exitCode !== undefined && { exitCode }),
-      ...(result.signal !== undefined && { signal: result.signal }),
-    });
+    const onOutput = (data: Buffer) => this.#transcript.checkOutput(data);
+    const result = await runCheck(check, this.#wrap(), place, mark, onOutput, signal, TERMINATION_GRACE_MS);
+    const { output: _, ...how } = result;
+    const lastLine = this.#transcript.endCheck({ attempt, ...how });
     if (signal.aborted) throw new Interrupted();
-    return result;
+    return { ...result, lastLine };
   }
 
   /**
@@ -379,7 +369,7 @@ function judgeStop(stopReason: string): RunOutcome {
     const message = 'The agent stopped by itself; its work was not checked.';
     return { status: 'succeeded', reason: 'agent_stopped', message };
   }
-  const message = STOPPED_EARLY[stopReason] ?? `The agent stopped: ${stopReason}.`;
+  const message = STOPPED_EARLY.get(stopReason) ?? `The agent stopped: ${stopReason}.`;
   return { status: 'failed', reason: 'agent_stopped', message };
 }
 
@@ -388,7 +378,7 @@ function checkPassed(attempt: number): RunOutcome {
   return { status: 'succeeded', reason: 'check_passed', message, exitCode: 0 };
 }
 
-function checkFailed(attempt: number, result: CheckResult): RunOutcome {
+function checkFailed(attempt: number, result: Checked): RunOutcome {
   const { exitCode, signal, lastLine } = result;
   const times = attempt === 1 ? 'The check failed' : `The check failed ${attempt} times`;
   return {

@@ -1,7 +1,6 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { withDeadline } from '../../../core/deadline.ts';
-import { LastLine } from '../../last-line.ts';
 import type { RunMark } from '../../run-processes.ts';
 import { OUTPUT_DRAIN_MS, terminationOf } from '../program.ts';
 
@@ -12,15 +11,15 @@ export interface CheckResult {
   exitCode?: number;
   signal?: string;
   isPassed: boolean;
-  /** The end of what it printed. */
+  /** The end of what it printed, from a whole word on. */
   output: string;
-  lastLine: string | undefined;
 }
 
 /**
  * Runs a shell command that judges an agent's work.
  *
  * @param wrap words of a command line to put before it
+ * @param onOutput is told what it prints, as it comes
  * @param signal aborted when it must end: it is told to, and killed after a grace period
  */
 export async function runCheck(
@@ -28,6 +27,7 @@ export async function runCheck(
   wrap: readonly string[],
   options: { cwd: string; env: NodeJS.ProcessEnv },
   mark: RunMark,
+  onOutput: (data: Buffer) => void,
   signal: AbortSignal,
   graceMs: number,
 ): Promise<CheckResult> {
@@ -41,11 +41,10 @@ export async function runCheck(
     await ended;
     throw new Error('it has no process id');
   }
-  const lastLine = new LastLine();
   let output = Buffer.alloc(0);
   let cutBytes = 0;
   const keep = (data: Buffer) => {
-    lastLine.add(data);
+    onOutput(data);
     const all = Buffer.concat([output, data]);
     cutBytes += Math.max(all.length - OUTPUT_BYTES, 0);
     output = Buffer.from(all.subarray(-OUTPUT_BYTES));
@@ -67,7 +66,7 @@ export async function runCheck(
     ...(exitCode !== null && { exitCode }),
     ...(exitSignal !== null && { signal: exitSignal }),
     isPassed: exitCode === 0,
-    output: cutBytes > 0 ? `… ${cutBytes} bytes before this\n${text}` : text,
-    lastLine: lastLine.text(),
+    // The first word may be a part of a secret.
+    output: cutBytes > 0 ? `… ${cutBytes} bytes before this\n${text.replace(/^\S*/, '')}` : text,
   };
 }

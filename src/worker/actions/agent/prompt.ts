@@ -29,13 +29,8 @@ export function firstPrompt(
   ];
 }
 
-/** What the agent is told after a check that failed. */
-export function checkPrompt(
-  check: string,
-  ending: string,
-  output: string,
-  protectedPaths: readonly string[],
-): string {
+/** What the agent is told after a check that failed; the end of the check's output follows. */
+export function checkPrompt(check: string, ending: string, protectedPaths: readonly string[]): string {
   const restored =
     protectedPaths.length === 0
       ? ''
@@ -45,6 +40,5 @@ export function checkPrompt(
 ${check}
 ${restored}
 Find the cause, fix it, and stop when the check would pass. The end of its output:
-
-${output}`;
+`;
 }

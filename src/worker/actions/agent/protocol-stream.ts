@@ -1,5 +1,4 @@
-import { Readable, type Writable } from 'node:stream';
-import { TransformStream, WritableStream } from 'node:stream/web';
+import type { Readable, Writable } from 'node:stream';
 import type { AnyMessage, Stream } from '@agentclientprotocol/sdk';
 import { AgentFailure } from './agent-failure.ts';
 
@@ -26,36 +25,43 @@ type Message = Record<string, unknown>;
 export function protocolStream(stdin: Writable, stdout: Readable, observer: ProtocolObserver): Stream {
   const asked = new Set<unknown>();
   let garbageLines = 0;
-  const messages = new TransformStream<Uint8Array, AnyMessage>({
-    transform: lineSplitter((line, controller) => {
-      const message = parse(line);
-      if (message === undefined) {
-        if (line.trim() === '') return;
-        garbageLines += 1;
-        if (garbageLines > MAX_GARBAGE_LINES) {
-          throw new AgentFailure(
-            `The agent printed more than ${MAX_GARBAGE_LINES} lines that are not the Agent Client Protocol; check that its command line makes it speak it.`,
-          );
-        }
-        return observer.onGarbage(line);
+  const split = lineSplitter((line, controller: ReadableStreamDefaultController<AnyMessage>) => {
+    const message = parse(line);
+    if (message === undefined) {
+      if (line.trim() === '') return;
+      garbageLines += 1;
+      if (garbageLines > MAX_GARBAGE_LINES) {
+        throw new AgentFailure(
+          `The agent printed more than ${MAX_GARBAGE_LINES} lines that are not the Agent Client Protocol; check that its command line makes it speak it.`,
+        );
       }
-      const { method, params, id } = message;
-      if (method === 'session/update') return observer.onUpdate(updateIn(params));
-      const isRequest = typeof method === 'string' && id !== undefined && id !== null;
-      const isAnswer = method === undefined && asked.delete(id);
-      if (isRequest || isAnswer) controller.enqueue(message as AnyMessage);
-    }),
+      return observer.onGarbage(line);
+    }
+    const { method, params, id } = message;
+    if (method === 'session/update') return observer.onUpdate(updateIn(params));
+    const isRequest = typeof method === 'string' && id !== undefined && id !== null;
+    const isAnswer = method === undefined && asked.delete(id);
+    // The library checks what it makes use of.
+    if (isRequest || isAnswer) controller.enqueue(message as AnyMessage);
   });
-  const readable = (Readable.toWeb(stdout) as ReadableStream<Uint8Array>).pipeThrough(
-    messages as unknown as ReadableWritablePair<AnyMessage, Uint8Array>,
-  );
+  const chunks: AsyncIterator<Uint8Array> = stdout[Symbol.asyncIterator]();
+  const readable = new ReadableStream<AnyMessage>({
+    pull: async (controller) => {
+      while ((controller.desiredSize ?? 0) > 0) {
+        const { value, done } = await chunks.next();
+        if (done) return controller.close();
+        split(value, controller);
+      }
+    },
+    cancel: () => void stdout.destroy(),
+  });
   const writable = new WritableStream<AnyMessage>({
     write: async (message) => {
       if ('id' in message && 'method' in message) asked.add(message.id);
       await new Promise<void>((resolve) => stdin.write(`${JSON.stringify(message)}\n`, () => resolve()));
     },
   });
-  return { readable, writable: writable as globalThis.WritableStream<AnyMessage> };
+  return { readable, writable };
 }
 
 /** Cuts bytes into lines, each of at most {@link MAX_MESSAGE_BYTES}. */

@@ -1,5 +1,8 @@
+import { StringDecoder } from 'node:string_decoder';
 import type { AgentCost, AgentEventContent, PlanEntry } from '../../../core/agent-event.ts';
+import { LastLine } from '../../last-line.ts';
 import type { OutputLog } from '../../output-log.ts';
+import type { MaskedStream } from '../../secret-mask.ts';
 
 /** What the agent says is written after this long, in milliseconds, if a line of it is complete. */
 const FLUSH_MS = 1000;
@@ -20,6 +23,12 @@ const MAX_ENTRIES = 50;
 /** Longest title, path or word of the protocol, in characters. */
 const MAX_TITLE = 300;
 
+/** Longest sentence that the agent has a part in, in characters. */
+const MAX_SENTENCE = 1000;
+
+/** Of the end of what a check prints, in characters. */
+const MAX_CHECK_END = 16_000;
+
 /** Tool calls that are known at a time. */
 const MAX_TOOLS = 1000;
 
@@ -38,16 +47,60 @@ interface Tool {
 
 type Fields = Readonly<Record<string, unknown>>;
 
+/** What comes in pieces, and is written in lines. */
+type TextType = 'message' | 'thought' | 'check_output';
+
+type CheckEnd = Omit<Extract<AgentEventContent, { type: 'check' }>, 'type' | 'output'>;
+
+/** What a check prints: its beginning is written as it comes, and its end when it has ended. */
+class CheckOutput {
+  readonly #decoder = new StringDecoder('utf8');
+  readonly #secrets: MaskedStream;
+  readonly lastLine = new LastLine();
+  shownCharacters = 0;
+  end = '';
+  cutCharacters = 0;
+
+  constructor(secrets: MaskedStream) {
+    this.#secrets = secrets;
+  }
+
+  /** @returns what of it is to be written now */
+  add(data: Buffer, maxShown: number): string {
+    return this.#take(this.#secrets.write(data), maxShown);
+  }
+
+  /** @returns what is to be written besides */
+  finish(maxShown: number): string {
+    return this.#take(this.#secrets.end(), maxShown);
+  }
+
+  #take(masked: Buffer, maxShown: number): string {
+    this.lastLine.add(masked);
+    const text = this.#decoder.write(masked);
+    const shown = text.slice(0, Math.max(maxShown - this.shownCharacters, 0));
+    this.shownCharacters += shown.length;
+    const end = this.end + text.slice(shown.length);
+    this.end = end.slice(-MAX_CHECK_END);
+    this.cutCharacters += end.length - this.end.length;
+    return shown;
+  }
+}
+
+type TranscriptLog = Pick<OutputLog, 'event' | 'masked' | 'maskedStream'>;
+
 /**
  * Writes what an agent tells into the run's log: chunks are joined to lines, and tool calls appear when they begin and when
  * their status changes. What is long is cut within its event, so that a long session stays whole: the longer it gets, the
  * shorter its events. Nothing here throws, whatever an agent sends.
  */
 export class Transcript {
-  readonly #log: Pick<OutputLog, 'event' | 'masked'>;
+  readonly #log: TranscriptLog;
   readonly #onCost: (cost: AgentCost) => void;
   readonly #tools = new Map<string, Tool>();
-  #pending: { type: 'message' | 'thought'; text: string } | undefined;
+  /** Without the secrets in it. */
+  #pending: { type: TextType; text: string; secrets: MaskedStream } | undefined;
+  #check: CheckOutput | undefined;
   #timer: NodeJS.Timeout | undefined;
   #written = 0;
   #usage: Omit<Extract<AgentEventContent, { type: 'usage' }>, 'type'> = {};
@@ -55,7 +108,7 @@ export class Transcript {
   #isMessageOver = true;
 
   /** @param onCost is told what the session has cost so far */
-  constructor(log: Pick<OutputLog, 'event' | 'masked'>, onCost: (cost: AgentCost) => void) {
+  constructor(log: TranscriptLog, onCost: (cost: AgentCost) => void) {
     this.#log = log;
     this.#onCost = onCost;
   }
@@ -79,10 +132,10 @@ export class Transcript {
   update(update: Fields): void {
     switch (update['sessionUpdate']) {
       case 'agent_message_chunk':
-        this.#addText('message', textOfContent(update['content']));
+        this.#addText('message', this.#textOfContent(update['content']));
         break;
       case 'agent_thought_chunk':
-        this.#addText('thought', textOfContent(update['content']));
+        this.#addText('thought', this.#textOfContent(update['content']));
         break;
       case 'plan':
         this.#addPlan(update['entries']);
@@ -97,9 +150,47 @@ export class Transcript {
     }
   }
 
-  /** The kind of tool of a call that the agent told of earlier, and its title. */
-  tool(id: string): { kind: string; title: string } | undefined {
-    return this.#tools.get(id);
+  /**
+   * Adds what the agent asked permission for, with the answer.
+   *
+   * @param isAllowed decides by the kind of tool
+   */
+  permission(asked: Fields, isAllowed: (kind: string) => boolean): boolean {
+    const known = this.#tools.get(this.#word(asked['toolCallId']));
+    const kind = this.#word(asked['kind'] ?? known?.kind ?? 'other');
+    const title = this.#word(asked['title'] ?? known?.title);
+    const answer = isAllowed(kind);
+    this.add({ type: 'permission', title, kind, isAllowed: answer });
+    return answer;
+  }
+
+  /** Adds what went wrong. @returns the text as it was added: without secrets, and not too long */
+  error(text: string): string {
+    const sentence = this.sentence(text);
+    this.add({ type: 'error', text: sentence });
+    return sentence;
+  }
+
+  /** A text that the agent has a part in, without secrets, and not too long. */
+  sentence(text: string): string {
+    return shortText(this.#log.masked(text), MAX_SENTENCE);
+  }
+
+  /** Adds what the check prints. */
+  checkOutput(data: Buffer): void {
+    this.#check ??= new CheckOutput(this.#log.maskedStream());
+    this.#append('check_output', this.#check.add(data, this.#maxLength()));
+  }
+
+  /** Adds how the check ended. @returns the last line that it printed */
+  endCheck(how: CheckEnd): string | undefined {
+    const check = this.#check;
+    this.#check = undefined;
+    if (check) this.#append('check_output', check.finish(this.#maxLength()));
+    this.#flush();
+    const end = check?.end.trimEnd() ?? '';
+    this.#write({ type: 'check', ...how, ...(end !== '' && { output: end }) }, check?.cutCharacters);
+    return check?.lastLine.text();
   }
 
   /** Adds why the agent's turn ended, with what it has used by then. */
@@ -116,20 +207,33 @@ export class Transcript {
   }
 
   #addText(type: 'message' | 'thought', text: string): void {
-    if (type === 'message') this.#keepMessage(text);
+    if (type === 'message' && this.#isMessageOver && text.trim() !== '') {
+      this.#flush();
+      this.#message = '';
+      this.#isMessageOver = false;
+    }
     if (this.#pending?.type !== type) this.#flush();
-    const pending = this.#pending ?? { type, text: '' };
+    const { secrets } = this.#pendingOf(type);
+    this.#append(type, secrets.write(Buffer.from(text)).toString());
+  }
+
+  #pendingOf(type: TextType) {
+    if (this.#pending?.type !== type) this.#flush();
+    this.#pending ??= { type, text: '', secrets: this.#log.maskedStream() };
+    return this.#pending;
+  }
+
+  /** @param text without secrets */
+  #append(type: TextType, text: string): void {
+    if (text === '') return;
+    const pending = this.#pendingOf(type);
     pending.text += text;
-    this.#pending = pending;
+    if (type === 'message') this.#keepMessage(text);
     if (pending.text.length > MAX_PENDING) this.#flushWords();
     else this.#timer ??= setTimeout(() => this.#flushLines(), FLUSH_MS);
   }
 
   #keepMessage(text: string): void {
-    if (this.#isMessageOver && text.trim() !== '') {
-      this.#message = '';
-      this.#isMessageOver = false;
-    }
     this.#message = `${this.#message}${text}`.slice(-MAX_LAST_MESSAGE);
   }
 
@@ -143,7 +247,7 @@ export class Transcript {
     this.#timer = setTimeout(() => this.#flushLines(), FLUSH_MS);
   }
 
-  /** All but the last word, which may be the beginning of a secret. */
+  /** All but the last word. */
   #flushWords(): void {
     const pending = this.#pending;
     const end = (pending?.text.search(/\s\S*$/) ?? -1) + 1;
@@ -160,37 +264,40 @@ export class Transcript {
     this.#timer = undefined;
     const pending = this.#pending;
     this.#pending = undefined;
-    if (pending) this.#writeText(pending.type, pending.text);
+    if (!pending) return;
+    const rest = pending.secrets.end().toString();
+    if (pending.type === 'message') this.#keepMessage(rest);
+    this.#writeText(pending.type, pending.text + rest);
   }
 
-  #writeText(type: 'message' | 'thought', text: string): void {
+  #writeText(type: TextType, text: string): void {
     if (text.trim() !== '') this.#write({ type, text: text.trimEnd() });
   }
 
   #addPlan(entries: unknown): void {
     const shown = (Array.isArray(entries) ? entries : []).slice(0, MAX_ENTRIES).map(
       (entry): PlanEntry => ({
-        text: title(entry?.content),
-        status: title(entry?.status),
+        text: this.#word(entry?.content),
+        status: this.#word(entry?.status),
       }),
     );
     if (shown.length > 0) this.add({ type: 'plan', entries: shown });
   }
 
   #addTool(update: Fields): void {
-    const id = title(update['toolCallId']);
+    const id = this.#word(update['toolCallId']);
     const known = this.#tools.get(id);
     const tool: Tool = {
-      title: title(update['title'] ?? known?.title),
-      kind: title(update['kind'] ?? known?.kind ?? 'other'),
-      status: title(update['status'] ?? known?.status ?? 'pending'),
-      paths: pathsIn(update['locations']) ?? known?.paths ?? [],
+      title: this.#word(update['title'] ?? known?.title),
+      kind: this.#word(update['kind'] ?? known?.kind ?? 'other'),
+      status: this.#word(update['status'] ?? known?.status ?? 'pending'),
+      paths: this.#pathsIn(update['locations']) ?? known?.paths ?? [],
       isWritten: known?.isWritten === true,
     };
     const isOver = tool.status === 'completed' || tool.status === 'failed';
     // The first state is often told in two steps, the second of which says what the tool is called with.
     const isNews = !known?.isWritten || known.status !== tool.status;
-    const output = isOver ? outputOf(update) : undefined;
+    const output = isOver ? this.#outputOf(update) : undefined;
     this.#isMessageOver = true;
     if (isNews && (tool.status !== 'pending' || known === undefined)) {
       this.add({
@@ -206,11 +313,11 @@ export class Transcript {
   }
 
   #keepUsage({ used, size, cost }: Fields): void {
-    if (typeof used === 'number') this.#usage.usedTokens = used;
-    if (typeof size === 'number') this.#usage.contextTokens = size;
+    if (isCount(used)) this.#usage.usedTokens = used;
+    if (isCount(size)) this.#usage.contextTokens = size;
     const { amount, currency } = (cost ?? {}) as { amount?: unknown; currency?: unknown };
-    if (typeof amount !== 'number' || !(amount >= 0) || typeof currency !== 'string') return;
-    this.#usage.cost = { amount, currency: currency.slice(0, 8) };
+    if (!isCount(amount) || typeof currency !== 'string') return;
+    this.#usage.cost = { amount, currency: this.#word(currency).slice(0, 8) };
     this.#onCost(this.#usage.cost);
   }
 
@@ -220,18 +327,48 @@ export class Transcript {
     return { ...content, output: this.#log.masked(content.output) };
   }
 
-  #write(content: AgentEventContent): void {
-    const halvings = Math.floor(this.#written / SHARE);
-    const { event, cutCharacters } = shortened(
-      this.#masked(content),
-      Math.max(MAX_TEXT / 2 ** halvings, LEAST_TEXT),
-    );
+  #maxLength(): number {
+    return Math.max(MAX_TEXT / 2 ** Math.floor(this.#written / SHARE), LEAST_TEXT);
+  }
+
+  /** @param cutBefore characters that are left out already */
+  #write(content: AgentEventContent, cutBefore = 0): void {
+    const { event, cutCharacters } = shortened(this.#masked(content), this.#maxLength());
+    const cut = cutBefore + cutCharacters;
     this.#written += JSON.stringify(event).length;
-    this.#log.event({
-      at: new Date().toISOString(),
-      ...event,
-      ...(cutCharacters > 0 && { cutCharacters }),
-    });
+    this.#log.event({ at: new Date().toISOString(), ...event, ...(cut > 0 && { cutCharacters: cut }) });
+  }
+
+  /** One word or line of the protocol: without secrets before it is cut. */
+  #word(value: unknown): string {
+    return typeof value === 'string' ? shortText(this.#log.masked(value), MAX_TITLE) : '';
+  }
+
+  #pathsIn(locations: unknown): string[] | undefined {
+    if (!Array.isArray(locations)) return undefined;
+    return locations.slice(0, MAX_ENTRIES).map((location) => this.#word(location?.path));
+  }
+
+  /** What a tool call printed or changed, as text. */
+  #outputOf({ content, rawOutput }: Fields): string | undefined {
+    if (Array.isArray(content) && content.length > 0) {
+      const texts = content.slice(0, MAX_ENTRIES).map((each) => this.#textOfToolContent(each));
+      return texts.join('\n').trim();
+    }
+    const { output } = (rawOutput ?? {}) as { output?: unknown };
+    return typeof output === 'string' ? output.trim() : undefined;
+  }
+
+  #textOfToolContent(content: unknown): string {
+    const { type, content: block, path } = (content ?? {}) as Record<string, unknown>;
+    if (type === 'content') return this.#textOfContent(block);
+    return type === 'diff' ? `changed ${this.#word(path)}` : '';
+  }
+
+  #textOfContent(block: unknown): string {
+    const { type, text, name, uri } = (block ?? {}) as Record<string, unknown>;
+    if (typeof text === 'string') return text;
+    return type === 'resource_link' ? `[${this.#word(name)}](${this.#word(uri)})` : '';
   }
 }
 
@@ -251,33 +388,10 @@ function shortened(
   return { event: content, cutCharacters: 0 };
 }
 
-/** One word or line of the protocol. */
-function title(value: unknown): string {
-  return typeof value === 'string' ? value.slice(0, MAX_TITLE) : '';
+function shortText(text: string, maxLength: number): string {
+  return text.length > maxLength ? `${text.slice(0, maxLength - 1)}…` : text;
 }
 
-function pathsIn(locations: unknown): string[] | undefined {
-  if (!Array.isArray(locations)) return undefined;
-  return locations.slice(0, MAX_ENTRIES).map((location) => title(location?.path));
-}
-
-/** What a tool call printed or changed, as text. */
-function outputOf({ content, rawOutput }: Fields): string | undefined {
-  if (Array.isArray(content) && content.length > 0) {
-    return content.slice(0, MAX_ENTRIES).map(textOfToolContent).join('\n').trim();
-  }
-  const { output } = (rawOutput ?? {}) as { output?: unknown };
-  return typeof output === 'string' ? output.trim() : undefined;
-}
-
-function textOfToolContent(content: unknown): string {
-  const { type, content: block, path } = (content ?? {}) as Record<string, unknown>;
-  if (type === 'content') return textOfContent(block);
-  return type === 'diff' ? `changed ${title(path)}` : '';
-}
-
-function textOfContent(block: unknown): string {
-  const { type, text, name, uri } = (block ?? {}) as Record<string, unknown>;
-  if (typeof text === 'string') return text;
-  return type === 'resource_link' ? `[${title(name)}](${title(uri)})` : '';
+function isCount(value: unknown): value is number {
+  return typeof value === 'number' && Number.isFinite(value) && value >= 0;
 }
