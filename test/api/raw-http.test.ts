@@ -108,14 +108,6 @@ const CASES: Record<string, Case[]> = {
       allow: 'GET, HEAD, POST',
     },
     {
-      name: 'is CONNECT, and bytes for the tunnel follow',
-      lines: ['CONNECT example.com:443 HTTP/1.1', 'Host: example.com:443'],
-      body: Buffer.alloc(2_000_000, CLIENT_HELLO),
-      ...wrongMethod,
-      connection: 'closed',
-      allow: 'GET, HEAD, POST',
-    },
-    {
       name: 'is TRACE with the right key, which is not sent back',
       lines: ['TRACE /orc/api/automation-triggers/hello HTTP/1.1', ...TRIGGER.slice(1, 3)],
       ...wrongMethod,
@@ -132,33 +124,13 @@ const CASES: Record<string, Case[]> = {
   ],
   'the request line': [
     { name: 'is no HTTP', lines: ['hello there'], ...malformed },
-    { name: 'is the preface of HTTP/2', lines: ['PRI * HTTP/2.0', '', 'SM'], ...malformed },
     {
       name: 'is of RTSP',
       ...withBody('{}', [`${TRIGGER[0]?.replace('HTTP/1.1', 'RTSP/1.0')}`, ...TRIGGER.slice(1)]),
       ...malformed,
     },
-    {
-      name: 'is of RTSP in the version of HTTP',
-      ...withBody('{}', [`${TRIGGER[0]?.replace('HTTP', 'RTSP')}`, ...TRIGGER.slice(1)]),
-      ...malformed,
-    },
-    { name: 'is of RTSP for a page', lines: ['GET / RTSP/1.0', 'CSeq: 1'], ...malformed },
     { name: 'is of RTSP after empty lines', lines: ['', '', 'OPTIONS / RTSP/1.0'], ...malformed },
-    { name: 'is of ICE', lines: ['GET /orc/health ICE/1.0', 'Host: a'], ...malformed },
     { name: 'is a whole TLS handshake', lines: [CLIENT_HELLO.toString('latin1')], ...malformed },
-    {
-      name: 'is no HTTP, and much more follows',
-      lines: ['hello'],
-      body: Buffer.alloc(5_000_000),
-      ...malformed,
-    },
-    { name: 'has no version, as in HTTP/0.9', lines: ['GET /orc/health'], ...malformed },
-    {
-      name: 'has the version 2.0',
-      ...withBody('{}', [`${triggerOf('hello')[0]?.replace('1.1', '2.0')}`, ...TRIGGER.slice(1)]),
-      ...malformed,
-    },
     {
       name: 'has an absolute target, and it is a trigger',
       lines: triggerAt('http://example.com/orc/api/automation-triggers/hello'),
@@ -196,12 +168,7 @@ const CASES: Record<string, Case[]> = {
       ...ok,
     },
   ],
-  'the slug': [
-    { name: 'has a %2F', lines: triggerOf('hello%2Fhello'), ...invalidKey },
-    { name: 'is two encoded dots', lines: triggerOf('%2e%2E'), ...invalidKey },
-    { name: 'is as long as a target may be', lines: triggerOf('a'.repeat(8000)), ...invalidKey },
-    { name: 'is the right one, encoded', lines: triggerOf('%68ello'), ...accepted },
-  ],
+  'the slug': [{ name: 'is two encoded dots', lines: triggerOf('%2e%2E'), ...invalidKey }],
   'percent-encoding': [
     {
       name: 'without digits, with a method that no path answers',
@@ -234,7 +201,6 @@ const CASES: Record<string, Case[]> = {
       lines: [...TRIGGER.slice(0, 2), ...Array(2100).fill('a:'), `X-Api-Key: ${KEY}`, 'Content-Length: 0'],
       ...accepted,
     },
-    { name: 'have a folded line', lines: [...HEALTH, 'X-Folded: a', ' b'], ...malformed },
     { name: 'have a folded x-api-key', lines: [...WITHOUT_KEY, 'X-Api-Key:', ` ${KEY}`], ...malformed },
     {
       name: 'are over 16 KiB, and a body follows',
@@ -289,21 +255,9 @@ const CASES: Record<string, Case[]> = {
       ...invalidKey,
     },
     {
-      name: 'is empty',
-      lines: [...TRIGGER.filter((line) => !/^X-Api/.test(line)), 'X-Api-Key:'],
-      ...invalidKey,
-    },
-    {
       name: 'comes in a trailer',
       lines: [...WITHOUT_KEY, 'Transfer-Encoding: chunked'],
       body: `2\r\n{}\r\n0\r\nX-Api-Key: ${KEY}\r\n\r\n`,
-      statusCode: 401,
-      error: 'missing_api_key',
-      connection: 'usable',
-    },
-    {
-      name: 'is missing',
-      lines: TRIGGER.filter((line) => !/^X-Api/.test(line)),
       statusCode: 401,
       error: 'missing_api_key',
       connection: 'usable',
@@ -315,18 +269,11 @@ const CASES: Record<string, Case[]> = {
     },
   ],
   'the length of the body': [
-    { name: 'is not given, so that there is none', lines: TRIGGER, ...accepted },
     {
       name: 'is given by chunks with a trailer',
       lines: [...TRIGGER, 'Transfer-Encoding: chunked'],
       body: '2\r\n{}\r\n0\r\nX-T: 1\r\n\r\n',
       ...accepted,
-    },
-    {
-      name: 'is given twice',
-      lines: [...TRIGGER, 'Content-Length: 2', 'Content-Length: 2'],
-      body: '{}',
-      ...malformed,
     },
     {
       name: 'is given twice and differs',
@@ -360,13 +307,6 @@ const CASES: Record<string, Case[]> = {
       error: 'not_found',
       connection: 'usable',
     },
-    { name: 'is empty', lines: [...TRIGGER, 'Content-Length:'], body: '{}', ...malformed },
-    {
-      name: 'is given by CHUNKED',
-      lines: [...TRIGGER, 'Transfer-Encoding: CHUNKED'],
-      body: inOneChunk('{}'),
-      ...accepted,
-    },
     {
       name: 'is given by a coding and chunks',
       lines: [...TRIGGER, 'Transfer-Encoding: gzip, chunked'],
@@ -392,17 +332,7 @@ const CASES: Record<string, Case[]> = {
       ...malformed,
     },
     {
-      name: 'is given by chunks in HTTP/1.0',
-      lines: [`${TRIGGER[0]?.replace('1.1', '1.0')}`, ...CHUNKED.slice(1), 'Connection: keep-alive'],
-      body: inOneChunk('{}'),
-      ...malformed,
-    },
-  ],
-  'a chunk': [
-    { name: 'has an extension', lines: CHUNKED, body: '2;a=b;c="d"\r\n{}\r\n0;x\r\n\r\n', ...accepted },
-    { name: 'is longer than its size', lines: CHUNKED, body: '1\r\n{}\r\n0\r\n\r\n', ...malformed },
-    {
-      name: 'is followed by a trailer of 20 KB',
+      name: 'is given by chunks with a trailer of 20 KB',
       lines: CHUNKED,
       body: `2\r\n{}\r\n0\r\nX-Large: ${'a'.repeat(20_000)}\r\n\r\n`,
       ...headersTooLarge,

@@ -50,7 +50,9 @@ describe('a method that a path does not answer is a 405 with Allow:', () => {
     ['a body over the limit', 'application/json', ' '.repeat(262_145)],
   ];
   const withBodies = ['POST', 'PUT', 'PATCH', 'DELETE', 'QUERY'].flatMap((method) =>
-    bodies.map(([body, type, payload]) => [method, body, type, payload] as const),
+    bodies
+      .slice(0, method === 'POST' ? undefined : 1)
+      .map(([body, type, payload]) => [method, body, type, payload] as const),
   );
   test.each(withBodies)('%s with %s, which nobody looks at', async (method, _body, type, payload) => {
     const request = { method: method as Method, headers: { 'content-type': type }, payload };
@@ -100,21 +102,6 @@ describe('a path that does not exist is a 404:', () => {
       expect(hint).toMatch(/\/llms\.txt/);
       expect(answer.headers).not.toHaveProperty('allow');
     }
-  });
-
-  test('HEAD of it has no body', async () => {
-    expect(await app.inject({ method: 'HEAD', url: '/nothing-here' })).toMatchObject({
-      statusCode: 404,
-      body: '',
-    });
-  });
-
-  test('for browsers it is JSON, too', async () => {
-    expectError(
-      await app.inject({ url: '/nothing-here', headers: { accept: 'text/html' } }),
-      404,
-      'not_found',
-    );
   });
 });
 

@@ -8,6 +8,7 @@ import {
   emptyStore,
   FAILED,
   HeldAttempts,
+  holdAttempts,
   SUCCEEDED,
   startConsumer,
   takeableRuns,
@@ -56,8 +57,7 @@ describe('a concurrency limit', () => {
 
   test('is used in full, in the order of acceptance', async () => {
     const automation = await createTriggered(store, 'full', { concurrency: 2 });
-    const attempts = new HeldAttempts();
-    startConsumer(store, attempts.execute);
+    const attempts = holdAttempts(store);
     const accepted: string[] = [];
     for (let count = 0; count < 4; count += 1) accepted.push(await acceptRun(store, automation));
     const [first = '', second = ''] = accepted;
@@ -72,8 +72,7 @@ describe('a concurrency limit', () => {
     const limited = await createTriggered(store, 'limited', { concurrency: 1 });
     const unlimited = await createTriggered(store, 'unlimited');
     const otherwise = await createTriggered(store, 'otherwise', { concurrency: 1 });
-    const attempts = new HeldAttempts();
-    startConsumer(store, attempts.execute);
+    const attempts = holdAttempts(store);
     const first = await acceptRun(store, limited);
     const second = await acceptRun(store, limited);
     const other = await acceptRun(store, unlimited);
@@ -183,8 +182,7 @@ describe('tidying', () => {
 
   test('changes nothing where nothing is wrong', async () => {
     const automation = await createTriggered(store, 'fine', { concurrency: 2 });
-    const attempts = new HeldAttempts();
-    startConsumer(store, attempts.execute, { concurrency: 1 });
+    const attempts = holdAttempts(store, { concurrency: 1 });
     const running = await acceptRun(store, automation);
     await attempts.untilStarted(running);
     const startable = await acceptRun(store, automation);
@@ -217,8 +215,7 @@ describe('a full lane that skips', () => {
 
   test('ends the run as cancelled, with its reason and its times, and nothing executes it', async () => {
     const automation = await createTriggered(store, 'skips', { ...SKIPS, onEnd: 'https://example.com/' });
-    const attempts = new HeldAttempts();
-    startConsumer(store, attempts.execute);
+    const attempts = holdAttempts(store);
     const first = await acceptRun(store, automation);
     await attempts.untilStarted(first);
     const skipped = await acceptRun(store, automation);
@@ -253,8 +250,7 @@ describe('a full lane that skips', () => {
 
   test('executes exactly as many as have a place, over all API processes', async () => {
     const automation = await createTriggered(store, 'many', { concurrency: 3, whenBusy: 'skip' });
-    const attempts = new HeldAttempts();
-    startConsumer(store, attempts.execute, { workerId: 'one' });
+    const attempts = holdAttempts(store, { workerId: 'one' });
     startConsumer(store, attempts.execute, { workerId: 'two' });
     const stores = [store, openOther(), openOther()];
     const accepting = Array.from({ length: 60 }, (_, index) =>

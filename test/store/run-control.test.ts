@@ -8,6 +8,7 @@ import {
   emptyStore,
   FAILED,
   HeldAttempts,
+  holdAttempts,
   SUCCEEDED,
   startConsumer,
   takeableRuns,
@@ -35,8 +36,7 @@ describe('cancelling a run', () => {
     expect(await takeableRuns(store)).toEqual([next]);
     expect(await runs.countQueued()).toBe(1);
 
-    const attempts = new HeldAttempts();
-    startConsumer(store, attempts.execute);
+    const attempts = holdAttempts(store);
     await attempts.untilStarted(next);
     attempts.end(next);
     await untilStatus(store, next, 'succeeded');
@@ -59,8 +59,7 @@ describe('cancelling a run', () => {
 
   test('that is between two attempts ends it without another one', async () => {
     const automation = await createTriggered(store, 'between', { attempts: 3 });
-    const attempts = new HeldAttempts();
-    startConsumer(store, attempts.execute);
+    const attempts = holdAttempts(store);
     const runId = await acceptRun(store, automation);
     await attempts.untilStarted(runId);
     attempts.end(runId, { ...FAILED, mayRetry: true });
@@ -73,8 +72,7 @@ describe('cancelling a run', () => {
 
   test('that executes interrupts its attempt, whichever worker makes it', async () => {
     const automation = await createTriggered(store, 'executing', { attempts: 3 });
-    const attempts = new HeldAttempts();
-    startConsumer(store, attempts.execute);
+    const attempts = holdAttempts(store);
     const runId = await acceptRun(store, automation);
     await attempts.untilStarted(runId);
     expect(await runs.cancel(runId)).toBe('requested');
@@ -204,9 +202,8 @@ describe('the overview', () => {
   test('counts what waits and names the oldest, wherever it waits', async () => {
     const limited = await createTriggered(store, 'limited', { concurrency: 1 });
     const free = await createTriggered(store, 'free', { attempts: 2 });
-    expect(await runs.overview()).toEqual({ queued: 0, paused: 0, retrying: 0, running: [] });
-    const attempts = new HeldAttempts();
-    startConsumer(store, attempts.execute, { concurrency: 2 });
+    expect(await runs.overview()).toEqual({ queued: 0, paused: 0, pausedBy: [], retrying: 0, running: [] });
+    const attempts = holdAttempts(store, { concurrency: 2 });
     const failing = await acceptRun(store, free);
     const placed = await acceptRun(store, limited);
     await attempts.untilStarted(failing, placed);

@@ -136,3 +136,10 @@ export class HeldAttempts {
     end(result);
   }
 }
+
+/** A consumer whose attempts the test ends. */
+export function holdAttempts(store: Store, options: Partial<RunConsumerOptions> = {}): HeldAttempts {
+  const attempts = new HeldAttempts();
+  startConsumer(store, attempts.execute, options);
+  return attempts;
+}
