@@ -1,12 +1,14 @@
-import { execFileSync, spawnSync } from 'node:child_process';
+import { spawnSync } from 'node:child_process';
 import { existsSync, mkdirSync, readdirSync, writeFileSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { expect, test } from 'vitest';
 import type { CommandAction } from '../../src/core/actions/command.ts';
+import { openCommands } from '../../src/worker/actions/command.ts';
 import type { Guard } from '../../src/worker/guard/guard.ts';
 import { LOCK_LOST, SHUTTING_DOWN } from '../../src/worker/lease.ts';
+import { openWorkFolders } from '../../src/worker/work-folders.ts';
 import { compiled } from '../support/repository.ts';
 import { command, script } from '../support/store.ts';
 import {
@@ -24,7 +26,7 @@ import {
   sha256,
 } from './workbench.ts';
 
-const { store, run } = openWorkbench();
+const { store, attempt, run } = openWorkbench();
 const folder = openFolder();
 
 /** A file that exists and that nobody may execute. */
@@ -200,24 +202,14 @@ test('--cwd is where the command works, and stays as the command left it', async
 });
 
 test('a working directory that cannot be removed does not change how the run ended', async () => {
-  // Deeper than any path may be long, so that no call that takes a path can remove it.
-  const { result, stdout, notes } = await run(
-    script(`
-      console.log(process.cwd());
-      for (let depth = 0; depth < 40; depth++) {
-        require('node:fs').mkdirSync('d'.repeat(200));
-        process.chdir('d'.repeat(200));
-      }`),
-  );
-  const scratch = dirname(stdout.trim());
-  expect(scratch).toMatch(/orc-worker-\w+\/run-\w+$/);
-  try {
-    expect(result).toEqual(SUCCESS);
-    expect(existsSync(scratch)).toBe(true);
-    expect(notes).toContain('ENAMETOOLONG');
-  } finally {
-    execFileSync('rm', ['-rf', scratch]);
-  }
+  const workFolders = openWorkFolders(() => undefined, folder('replaced'));
+  const commands = openCommands({ environment: { PATH: process.env['PATH'] }, workFolders });
+  // Nothing can be removed that lies below a file.
+  const replace = sh('folder=$(dirname "$(dirname "$PWD")"); cd /; rm -r "$folder"; touch "$folder"');
+  const { result, notes } = await attempt((context) => commands.perform(replace as CommandAction, context));
+  await workFolders.close();
+  expect(result).toMatchObject(SUCCESS);
+  expect(notes).toMatch(/ENOTDIR.*lstat/);
 });
 
 test.each([0, 1, 3, 255])('exit code %i is what the outcome says, and only 0 succeeds', async (exitCode) => {
