@@ -4,6 +4,7 @@ import { errorText } from '../core/error-record.ts';
 import { parseRedisUrl, type RedisAddress } from '../core/redis-url.ts';
 import { thisOperator } from '../core/this-operator.ts';
 import { findLocal } from '../local/find-local.ts';
+import { refusalIn, refusalText } from '../store/redis-refusal.ts';
 import type { Store } from '../store/store.ts';
 import { CommandError, type Output, type TerminalInput, type TerminalOutput } from './output.ts';
 
@@ -84,7 +85,7 @@ export async function withStore<T>(
     thisOperator(),
     (error) =>
       context.output.err(
-        `orc: The change is made, but is not in the audit log: ${errorText((error as Error).message)}\n`,
+        `orc: The change is made, but is not in the audit log: ${refusalText((error as Error).message)}\n`,
       ),
   );
   try {
@@ -103,6 +104,15 @@ export async function withStore<T>(
   }
   try {
     return await use(store);
+  } catch (error) {
+    const refusal = refusalIn(error);
+    if (!refusal || error instanceof CommandError) throw error;
+    const { message, cure } = refusal;
+    throw new CommandError(`Redis refused a command: ${message}.`, {
+      cause: error,
+      error: 'redis_unavailable',
+      hint: `The cure: ${cure}. See: orc doctor`,
+    });
   } finally {
     await store.close();
   }

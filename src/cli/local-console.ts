@@ -35,8 +35,10 @@ export function formatRecord(
     return `${clock} ${output.style('green', '✔')} triggers are accepted again`;
   }
   if (level === 'warn' || level === 'error' || level === 'fatal') {
-    const cause = (record['err'] as { message?: string } | undefined)?.message;
-    return `${clock} ${output.style('yellow', '!')} ${record['process']}: ${msg}${cause ? ` (${cause})` : ''}`;
+    const { automation, error, err = { message: error } } = record;
+    const cause = (err as { message?: string }).message;
+    const where = automation === undefined ? record['process'] : automation;
+    return `${clock} ${output.style('yellow', '!')} ${where}: ${msg}${cause ? ` (${cause})` : ''}`;
   }
   return undefined;
 }

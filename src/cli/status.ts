@@ -20,6 +20,7 @@ import {
   overviewOf,
 } from '../ops/overview.ts';
 import type { EventQueueState } from '../store/event-outbox.ts';
+import { refusalText } from '../store/redis-refusal.ts';
 import type { Store } from '../store/store.ts';
 import { type CommandContext, withStore } from './context.ts';
 import { OrcCommand } from './orc-command.ts';
@@ -66,30 +67,41 @@ runs wait for --concurrency. \`orc runs list --failed --since 1h\` says what wen
       examples: ['orc status', 'watch orc status'],
     })
     .action(async ({ json }: { json?: boolean }) => {
-      const { overview, hold, automations, kept, events } = await withStore(context, async (store) => {
-        const found = await overviewOf(store);
-        const { oldestQueued } = found;
-        const activities = await readActivity(store);
-        // Each costs two round trips, and people see the first ones only.
-        const shown = json ? activities : activities.slice(0, MAX_ROWS);
-        const latest = await lastRuns(store, shown);
-        return {
-          overview: found,
-          hold: oldestQueued && (await describeHold(store, oldestQueued)),
-          automations: activities.map((each, index) => ({ ...each, lastRun: latest[index] })),
-          kept: await store.kept.usage(context.config().KEEP_BYTES),
-          events: await eventsOf(store),
-        };
-      });
-      if (json) return output.json({ ...forPrograms(overview, automations), kept, events });
+      const { overview, hold, automations, kept, events, refusal } = await withStore(
+        context,
+        async (store) => {
+          const found = await overviewOf(store);
+          const { oldestQueued } = found;
+          const activities = await readActivity(store);
+          // Each costs two round trips, and people see the first ones only.
+          const shown = json ? activities : activities.slice(0, MAX_ROWS);
+          const latest = await lastRuns(store, shown);
+          return {
+            overview: found,
+            hold: oldestQueued && (await describeHold(store, oldestQueued)),
+            automations: activities.map((each, index) => ({ ...each, lastRun: latest[index] })),
+            kept: await store.kept.usage(context.config().KEEP_BYTES),
+            events: await eventsOf(store),
+            refusal: await refusalOfWrites(store),
+          };
+        },
+      );
+      if (json) {
+        const redisRefuses = refusal && { redisRefuses: refusal };
+        return output.json({ ...forPrograms(overview, automations), kept, events, ...redisRefuses });
+      }
       const { workersAlive, queued, retrying, running, oldestQueued } = overview;
       const pausedText = describePaused(overview);
       const heldSlots = describeHeldSlots(overview);
       const waiting = oldestQueued && [
         `, the oldest for ${ageOf(oldestQueued.acceptedAt)}: ${oldestQueued.id} of ${oldestQueued.automation}`,
-        ...(hold === undefined ? [] : [hold]),
+        ...(hold === undefined ? [] : [hold.text]),
       ];
       const facts = pairs([
+        [
+          'redis',
+          refusal && output.style('red', `refuses writes: ${refusal}; the cure: orc doctor`),
+        ],
         [
           'workers',
           workersAlive === 0
@@ -141,6 +153,14 @@ runs wait for --concurrency. \`orc runs list --failed --since 1h\` says what wen
     output.table(header, rows.slice(0, MAX_ROWS));
     if (rows.length > MAX_ROWS) output.line(`… and ${rows.length - MAX_ROWS} more; all of them: --json`);
   }
+}
+
+/** Why Redis takes no writes; undefined if it does. */
+async function refusalOfWrites({ workers }: Store): Promise<string | undefined> {
+  return workers.probe().then(
+    () => undefined,
+    (error: Error) => refusalText(error.message),
+  );
 }
 
 /** What waits to be sent to the URLs of automations, and what was dropped. */

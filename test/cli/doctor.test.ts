@@ -185,9 +185,27 @@ test('a Redis that is full is found, and that it refuses writes', async () => {
   await configure('maxmemory', '1mb');
   expect(await findings()).toEqual([
     1,
-    found('problem', 'redis writes', /OOM/, /maxmemory/),
-    found('problem', 'memory', /\d{3} % of maxmemory/, /maxmemory/),
+    found('problem', 'redis writes', /OOM[^:]*'maxmemory'$/, /maxmemory/),
+    found('problem', 'memory', /\d{3,} % of maxmemory/, /maxmemory (?!1mb|2mb)\d+mb$/),
   ]);
+});
+
+test('what a full Redis refuses is said by every command, with the cure', async () => {
+  await createTriggered(store, 'refused');
+  onTestFinished(async () => {
+    await store.automations.delete('refused');
+  });
+  await configure('maxmemory', '1mb');
+  const { code, stdout } = await runOrc(['status'], { env, cwd });
+  expect([code, stdout]).toEqual([0, expect.stringMatching(/^redis +refuses writes: OOM .*: orc doctor$/m)]);
+  expect(JSON.parse((await runOrc(['status', '--json'], { env, cwd })).stdout).redisRefuses).toMatch(/^OOM/);
+  const triggered = await runOrc(['trigger', 'refused'], { env, cwd });
+  expect(triggered).toMatchObject({
+    code: 1,
+    stderr: expect.stringMatching(
+      /^orc: Redis refused a command: OOM [^@]*'maxmemory'\. The cure: redis-cli config set maxmemory <more>\. See: orc doctor\n$/,
+    ),
+  });
 });
 
 test('a Redis that is a replica is found', async () => {
@@ -332,6 +350,24 @@ test('events that no worker sends are found', async () => {
   await other.redis.zadd(other.keys.eventQueues, Date.now() - 120_000, 'unsent:onEnd');
   expect(await findings({ REDIS_PREFIX: prefix })).toContainEqual(
     found('warning', 'events', /^1 event waits, those of unsent for 2 min .* no worker sends/, /orc worker/),
+  );
+});
+
+test('a run that waits long for the concurrency of its automation is found, with the run that holds it up', async () => {
+  const { other, prefix } = openOther();
+  const automation = await createTriggered(other, 'narrow', { concurrency: 1 });
+  const holder = await acceptRun(other, automation);
+  const runId = await acceptRun(other, automation);
+  // As if a worker had taken the first one.
+  await other.redis.lrem(`${other.keys.queuePrefix}:runs:wait`, 0, holder);
+  await other.redis.hset(`${other.keys.queuePrefix}:runs:${runId}`, 'timestamp', Date.now() - 1_200_000);
+  expect(await findings({ REDIS_PREFIX: prefix })).toContainEqual(
+    found(
+      'warning',
+      'queue',
+      new RegExp(`^${runId} of narrow has waited for 20 min .* behind ${holder}$`),
+      new RegExp(`^orc runs cancel ${holder}, or orc automations set narrow --concurrency 2$`),
+    ),
   );
 });
 

@@ -1,7 +1,7 @@
 import { formatBytes } from '../../core/bytes.ts';
 import { formatDuration } from '../../core/durations.ts';
-import { errorText } from '../../core/error-record.ts';
 import { findMissingRights } from '../../store/missing-rights.ts';
+import { refusalIn, refusalText } from '../../store/redis-refusal.ts';
 import { type RedisReport, readRedisReport } from '../../store/redis-report.ts';
 import type { Store } from '../../store/store.ts';
 import { type Finding, ok, problem, unknown, warning } from './finding.ts';
@@ -63,17 +63,9 @@ async function checkWrites({ workers }: Store): Promise<Finding> {
     return ok('redis writes', 'accepted');
   } catch (error) {
     const { message } = error as Error;
-    return problem('redis writes', `refused: ${errorText(message)}`, cureForRefusal(message));
+    const refusal = refusalIn(error) ?? { message: refusalText(message), cure: 'check the log of Redis' };
+    return problem('redis writes', `refused: ${refusal.message}`, refusal.cure);
   }
-}
-
-function cureForRefusal(message: string): string {
-  if (message.includes('READONLY')) return 'set REDIS_URL to the master; this is a replica';
-  if (message.includes('OOM')) return 'redis-cli config set maxmemory <more>';
-  if (message.includes('MISCONF')) return 'free disk space for Redis, then: redis-cli bgsave';
-  if (message.includes('NOPERM')) return 'give the login the rights that docs/redis.md lists';
-  if (message.includes('NOREPLICAS')) return 'start the replicas of this master';
-  return 'check the log of Redis';
 }
 
 function checkAof({ hasAof }: RedisReport): Finding {
@@ -120,7 +112,7 @@ function checkMemory({ usedBytes, limitBytes, hasLimit }: RedisReport): Finding 
   const whole = hasLimit ? 'of maxmemory' : 'of the memory of its machine';
   const message = `${formatBytes(usedBytes)} used, ${Math.round((100 * usedBytes) / limitBytes)} % ${whole}`;
   const cure = hasLimit
-    ? `redis-cli config set maxmemory ${Math.ceil((2 * limitBytes) / 1_048_576)}mb`
+    ? `redis-cli config set maxmemory ${Math.ceil((2 * Math.max(limitBytes, usedBytes)) / 1_048_576)}mb`
     : 'give Redis a machine with more memory, or lower RUN_RETENTION_DAYS';
   if (usedBytes >= FULL_MEMORY * limitBytes) return problem('memory', message, cure);
   if (usedBytes >= HIGH_MEMORY * limitBytes) return warning('memory', message, cure);

@@ -18,7 +18,7 @@ import { type Finding, ok, problem, warning } from './finding.ts';
 /** An idle worker takes a run at once; a run that waits this long, in milliseconds, is stuck. */
 const STUCK_MS = 60_000;
 
-/** A run without a concurrency limit that waits this long, in milliseconds, lacks a free worker. */
+/** A run that waits this long, in milliseconds, lacks a free worker or a place of its automation's concurrency. */
 const BACKLOG_MS = 600_000;
 
 /** How long a run may take to end after its time limit, in milliseconds. */
@@ -101,7 +101,10 @@ async function checkQueue(overview: Overview, workersAlive: number, store: Store
     return problem('queue', `${message}, and no worker takes it`, 'restart the workers: orc worker');
   }
   const hold = await describeHold(store, oldestQueued);
-  if (hold !== undefined) return ok('queue', `${message}, ${hold}`);
+  if (hold !== undefined) {
+    const held = `${message}, ${hold.text}`;
+    return ageMs < BACKLOG_MS ? ok('queue', held) : warning('queue', held, hold.cure);
+  }
   if (ageMs < BACKLOG_MS) return ok('queue', message);
   return warning('queue', message, 'start another worker: orc worker');
 }
