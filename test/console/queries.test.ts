@@ -74,7 +74,15 @@ test('with ten thousand automations, every page costs Redis a bounded number of 
     ['/automations?search=many-099', 300],
     ['/automations/many-00001', 60],
     ['/automations/many-00001/edit', 40],
+    ['/runs', 250],
+    ['/runs?status=any-failure', 250],
+    // Nothing is found, however far it looks.
+    ['/runs?status=cancelled', 300],
+    ['/runs?status=running&automation=many-00001', 40],
+    ['/runs?automation=many-00001', 60],
+    ['/runs?since=2d&until=1d', 60],
     ['/workers', 40],
+    ['/audit', 20],
   ] as const) {
     expect(await commandsOf(path), path).toBeLessThan(most);
   }

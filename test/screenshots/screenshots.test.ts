@@ -1,6 +1,8 @@
 import { mkdir, writeFile } from 'node:fs/promises';
 import type { Browser } from 'playwright-core';
 import { afterAll, beforeAll, describe, test, vi } from 'vitest';
+import type { Actor } from '../../src/core/audit.ts';
+import { auditedStore } from '../../src/store/audited-store.ts';
 import { findChromium, launchChromium } from '../support/chromium.ts';
 import { openTestConsole } from '../support/console.ts';
 import { fillStore } from '../support/console-stage.ts';
@@ -39,6 +41,17 @@ describe.runIf(program)('pictures of the console', () => {
       },
       { timeout: 60_000 },
     );
+    const by = (actor: Actor) =>
+      auditedStore(store, actor, (error) => {
+        throw error;
+      });
+    const [ada, pipeline] = [by({ operator: 'ada' }), by({ user: 'deploy', host: 'ci-1' })];
+    const seen = await store.automations.get('nightly-report');
+    if (seen) await pipeline.automations.replace(seen, { ...seen, timeoutMs: 300_000 });
+    await ada.automations.setPaused('reindex', true);
+    await ada.automations.setPaused('reindex', false);
+    await ada.automations.rotateKey('build-shop', 86_400_000);
+    await ada.operators.add('grace', 'viewer');
     pages = [
       ['overview', '/'],
       ['automations', '/automations'],

@@ -130,7 +130,7 @@ interface RunTableProps {
 function RunTable({ runs, hasAutomation, isByEnd = false }: RunTableProps) {
   return (
     <div class="table">
-      <table class="runs">
+      <table class="runs stack">
         <thead>
           <tr>
             <th scope="col">Run</th>
@@ -140,9 +140,7 @@ function RunTable({ runs, hasAutomation, isByEnd = false }: RunTableProps) {
             <th scope="col" class="num">
               Took
             </th>
-            <th scope="col" class="hide">
-              Outcome
-            </th>
+            <th scope="col">Outcome</th>
           </tr>
         </thead>
         <tbody>
@@ -165,7 +163,7 @@ function RunTable({ runs, hasAutomation, isByEnd = false }: RunTableProps) {
                 <Time at={(isByEnd && run.endedAt) || run.acceptedAt} />
               </td>
               <td class="num">{durationOf(run) ?? ''}</td>
-              <td class="hide outcome">{outcomeOf(run)}</td>
+              <td class="what outcome">{outcomeOf(run)}</td>
             </tr>
           ))}
         </tbody>
