@@ -15,9 +15,10 @@ import { open } from './parts/open.ts';
 import { results } from './parts/results.ts';
 import { scale } from './parts/scale.ts';
 import { start } from './parts/start.ts';
+import { workspace } from './parts/workspace.ts';
 import { tableText } from './report.ts';
 
-const PARTS: readonly Part[] = [accept, kinds, open, health, deliver, results, grow, scale, start];
+const PARTS: readonly Part[] = [accept, kinds, open, health, deliver, results, grow, scale, workspace, start];
 
 const { values, positionals } = readArguments();
 const [rounds, seconds] = [Number(values.rounds), Number(values.seconds)];

@@ -67,10 +67,21 @@ function launch(args: string[], env: NodeJS.ProcessEnv): Launched {
 
 /** CPU time that a process has used so far, its ended children's not included, in milliseconds. Linux only. */
 export function cpuMs(pid: number): number {
+  const [own, ownOfSystem] = cpuTimesMs(pid);
+  return own + ownOfSystem;
+}
+
+/** The same with that of its ended children. */
+export function cpuMsWithChildren(pid: number): number {
+  return cpuTimesMs(pid).reduce((sum, each) => sum + each);
+}
+
+function cpuTimesMs(pid: number): [number, number, number, number] {
   const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
   // The name, in parentheses, is the second field, and may hold spaces (man 5 proc).
   const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
-  return (Number(fields[11]) + Number(fields[12])) * MS_PER_TICK;
+  const at = (index: number) => Number(fields[index]) * MS_PER_TICK;
+  return [at(11), at(12), at(13), at(14)];
 }
 
 /** Memory that a process has in use, in MB of 10⁶ bytes. Linux only. */
