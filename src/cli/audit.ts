@@ -12,11 +12,11 @@ export function auditCommand(context: CommandContext): OrcCommand {
   return new OrcCommand('audit')
     .description('list who changed what and when, on the command line and in the console')
     .option('--since <time>', 'only changes from this time on')
-    .option('--limit <number>', 'at most so many changes', DEFAULT_LIMIT)
+    .option('--limit <number>', 'maximum number of changes', DEFAULT_LIMIT)
     .option('--json', 'print JSON')
     .moreHelp({
-      notes: `The latest change comes first; the last 10000 are kept. --since takes a time before now, such as 1h or 2d, or a date and
-time, such as 2026-01-31T18:00. Who has Redis' password can change Redis without this log.`,
+      notes: `The latest change comes first; the last 10,000 are kept. --since takes a time before now, such as 1h or 2d, or a date and
+time, such as 2026-01-31T18:00. Changes that somebody makes in Redis itself are not listed.`,
       examples: ['orc audit --since 1d', 'orc audit --json | jq -r \'.[] | select(.subject == "deploy")\''],
     })
     .action(async ({ since, limit, json }: { since?: string; limit: string; json?: boolean }) => {

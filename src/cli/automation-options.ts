@@ -22,7 +22,7 @@ export class RepeatedOption extends Option {
  * default here: `definitionOf` knows them, and `set` keeps what is not named.
  */
 export const AUTOMATION_OPTIONS: readonly Option[] = [
-  new Option('--name <text>', 'a name for people'),
+  new Option('--name <text>', 'display name'),
   new Option('--disabled', 'reject triggers'),
   new Option('--timeout <duration>', 'time limit of one attempt, such as 10m (default: RUN_TIMEOUT_MS)'),
   new Option('--attempts <number>', 'maximum number of attempts at a failing run (default: 1)').argParser(
@@ -34,7 +34,7 @@ export const AUTOMATION_OPTIONS: readonly Option[] = [
   ).argParser(numberOr),
   new Option(
     '--when-busy <choice>',
-    'with --concurrency, what to do with a run that finds no place: queue or skip (default: queue)',
+    'with --concurrency, what to do with a run beyond it: queue or skip (default: queue)',
   ),
   new Option('--rate <rate>', 'maximum rate of accepted runs, such as 60/m (default: no limit)'),
   new Option('--keep-runs <number>', 'number of ended runs to keep (default: RUN_RETENTION_COUNT)').argParser(
@@ -53,7 +53,7 @@ export const AUTOMATION_OPTIONS: readonly Option[] = [
   new Option('--url <url>', 'deliver the payload to this URL instead of running a command'),
   new Option('--cwd <dir>', 'working directory of the command (default: an empty one for each attempt)'),
   new Option('--agent <command line>', 'have an AI agent that speaks the Agent Client Protocol do the work'),
-  new Option('--prompt <text>', 'what the agent is told; it gets the payload beside it'),
+  new Option('--prompt <text>', 'the task of the agent; the payload is attached to it'),
   new Option('--prompt-file <file>', 'the same from a file'),
   new Option(
     '--repo <url>',
@@ -69,10 +69,9 @@ export const AUTOMATION_OPTIONS: readonly Option[] = [
     `kinds of tools that the agent may use (default: ${DEFAULT_ALLOWED_TOOLS.join(',')})`,
   ).argParser(listOf),
   new Option('--check <command>', 'shell command that decides whether the work of the agent is accepted'),
-  new Option(
-    '--check-attempts <number>',
-    `how often the check runs at most (default: ${CHECK_ATTEMPTS})`,
-  ).argParser(numberOr),
+  new Option('--check-attempts <number>', `maximum number of checks (default: ${CHECK_ATTEMPTS})`).argParser(
+    numberOr,
+  ),
   new RepeatedOption(
     '--protect <path>',
     'file or folder of the repository to restore before the check',
@@ -84,12 +83,15 @@ export const AUTOMATION_OPTIONS: readonly Option[] = [
     'variable of the worker for its git, which the agent does not get',
     appended,
   ),
-  new Option('--max-cost <USD>', 'what an attempt may cost, as the agent reports it').argParser(amountOr),
+  new Option('--max-cost <USD>', 'maximum cost of an attempt, as the agent reports it').argParser(amountOr),
   new Option(
     '--max-cost-per-day <USD>',
-    'what the runs of a day (UTC) may cost; then the automation is paused',
+    'maximum cost of all runs of a day (UTC); at it, the automation is paused',
   ).argParser(amountOr),
-  new Option('--wrap <command line>', 'sandbox: put before the command line of the agent and of the check'),
+  new Option(
+    '--wrap <command line>',
+    'command put before those of the agent and the check, such as a sandbox',
+  ),
   new RepeatedOption(
     '--env <KEY=VALUE>',
     'variable for the command or agent, stored in Redis',

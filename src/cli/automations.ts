@@ -36,10 +36,10 @@ export function automationsCommand(context: CommandContext): OrcCommand {
     .option('--json', 'print JSON')
     .moreHelp({
       notes: `The command gets the payload on its standard input. Of the worker's environment it gets PATH, HOME, LANG, TZ and the
-variables of --pass-env. A URL gets the payload in a signed POST, and --on-end and --on-failure an event; the signing
-secret for both is shown only once, too.
+variables of --pass-env. --url gets the payload in a signed POST, --on-end and --on-failure get a signed event; the signing
+secret is shown only once, too.
 
-With --agent, an AI agent works on what --prompt says, in a checkout of --repo, and --check decides whether the run has
+With --agent, an AI agent does what --prompt says, in a checkout of --repo, and --check decides whether the run has
 succeeded. See docs/agents.md.
 
 With --schema, a payload that does not fit is answered 400, with the place and the rule. The schema is stored: change the file,
@@ -88,7 +88,7 @@ then run \`orc automations set <slug> --schema <file>\`. Formats are not checked
 
   const set = group
     .command('set')
-    .description('change an automation; its key, its runs and what is not named stay')
+    .description('change an automation; its key, its runs and all other options stay')
     .argument('<slug>', 'the automation')
     .argument('[command...]', 'after --: the program to run from now on and its arguments')
     .option(
@@ -98,9 +98,9 @@ then run \`orc automations set <slug> --schema <file>\`. Formats are not checked
     )
     .option('--json', 'print JSON')
     .moreHelp({
-      notes: `It takes effect at once: from the next attempt on what an attempt does, its time limit and variables; from the next
-accepted run on attempts, concurrency and rate. --env and --pass-env add to the variables that are there; with --unset env
-they replace them. With --url, --agent or a command after --, the action becomes another; what belonged to the old one goes.`,
+      notes: `The next attempt has the new action, time limit and variables; the next accepted run the new attempts, concurrency and rate.
+--env and --pass-env add variables; with --unset env they replace all. With --url, --agent or a command after --, the action
+becomes another, and the options of the old one are removed.`,
       examples: [
         'orc automations set deploy --timeout 5m --concurrency 1',
         'orc automations set deploy --unset rate --unset env.TOKEN',
@@ -187,7 +187,7 @@ they replace them. With --url, --agent or a command after --, the action becomes
   ] as const) {
     group
       .command(verb)
-      .description(enabled ? 'accept triggers again' : 'reject triggers, and cancel the runs that still wait')
+      .description(enabled ? 'accept triggers again' : 'reject triggers and cancel its waiting runs')
       .argument('<slug>', 'the automation')
       .option('--json', 'print JSON')
       .moreHelp({ examples: [`orc automations ${verb} nightly-report`] })
@@ -208,7 +208,7 @@ they replace them. With --url, --agent or a command after --, the action becomes
       .command(verb)
       .description(
         paused
-          ? 'accept triggers, but start no run of it; what executes goes on'
+          ? 'accept triggers but start no runs; executing runs go on'
           : 'start its runs again, in the order in which they were accepted',
       )
       .argument('<slug>', 'the automation')
@@ -239,7 +239,7 @@ they replace them. With --url, --agent or a command after --, the action becomes
 
   group
     .command('delete')
-    .description('delete an automation, its keys and its events that wait; its runs stay readable')
+    .description('delete an automation, its keys and its unsent events; its runs stay readable')
     .argument('<slug>', 'the automation')
     .option('--json', 'print JSON')
     .moreHelp({
@@ -291,7 +291,7 @@ they replace them. With --url, --agent or a command after --, the action becomes
 
   group
     .command('rotate-secret')
-    .description('issue a new signing secret; what is sent is signed with both for a while')
+    .description('issue a new signing secret; for a while, requests are signed with both')
     .argument('<slug>', 'the automation')
     .option('--grace <duration>', 'how long the old secret signs, too; 0 ends it at once', DEFAULT_GRACE)
     .option('-q, --quiet', 'print only the new secret')

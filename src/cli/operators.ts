@@ -128,7 +128,7 @@ and add the operator.`,
 
   group
     .command('remove')
-    .description('shut an operator out at once: the sessions and links end')
+    .description('remove an operator; all sessions and links end at once')
     .argument('<name>', 'the operator')
     .option('--json', 'print JSON')
     .moreHelp({ examples: ['orc operators remove ada'] })

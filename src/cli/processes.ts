@@ -65,7 +65,7 @@ that takes; SIGTERM cuts that short.`,
     .description('serve the automations screen, for operators in a browser: one process of an installation')
     .moreHelp({
       notes: `Environment variables configure it, such as REDIS_URL, CONSOLE_HOST, CONSOLE_PORT and CONSOLE_URL; docs/console.md
-describes it. Who may open it: \`orc operators add NAME --role viewer|admin\` prints a link that logs in once.`,
+describes it. To let somebody in: \`orc operators add NAME --role viewer|admin\` prints a link that logs in once.`,
       exitCodes: '0 ended by a signal, 1 could not start or failed, 2 usage error',
       examples: ['REDIS_URL=redis://127.0.0.1:6379 CONSOLE_URL=https://console.example.com orc console'],
     })

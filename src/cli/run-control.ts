@@ -74,7 +74,7 @@ export function addRunControl(group: OrcCommand, context: CommandContext): void 
     .option('--json', 'print JSON')
     .moreHelp({
       notes: `Its processes get TERM and, 5 seconds later, KILL. For one run, the command waits until it has ended; for many, it says
-how many their workers are ending.
+how many are still being ended.
 
 ${BULK_HELP}`,
       examples: [

@@ -14,7 +14,7 @@ export interface RunFilterOptions {
 }
 
 export const RUN_FILTERS_HELP = `--since and --until take a time before now, such as 1h or 2d, or a date and time, such as 2026-01-31T18:00 (local time,
-unless it ends in Z or an offset). They are about the acceptance of a run, with --failed about its end.`;
+unless it ends in Z or an offset). They compare when a run was accepted; with --failed, when it ended.`;
 
 /** Adds the options that choose runs. A command that has them shows {@link RUN_FILTERS_HELP}. */
 export function addRunFilters(command: OrcCommand): OrcCommand {

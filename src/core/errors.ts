@@ -191,7 +191,7 @@ export const ERRORS = {
     statusCode: 503,
     message: 'The queue is full; no run was accepted.',
     hint: 'Try again after the seconds in the Retry-After response header; an operator adds workers or raises MAX_QUEUED_RUNS. See /docs#limits.',
-    cause: 'As many runs wait as the queue holds (`MAX_QUEUED_RUNS`).',
+    cause: 'The queue is full: it holds at most `MAX_QUEUED_RUNS` waiting runs.',
     cure: 'Repeat the request after `Retry-After` seconds. If it persists, tell the operator, who adds workers.',
     retryAfterSeconds: 5,
   },

@@ -120,11 +120,11 @@ const fields = {
   prompt: Type.String({
     minLength: 1,
     maxLength: MAX_PROMPT_LENGTH,
-    description: 'What the agent is told; it gets the payload beside it',
+    description: 'The task of the agent; the payload is attached to it',
   }),
   promptFile: Type.String({
     minLength: 1,
-    description: 'The file with what the agent is told, relative to this file',
+    description: 'The file with the task of the agent, relative to this file',
   }),
   repo: Type.String({
     pattern: REPOSITORY_PATTERN,
