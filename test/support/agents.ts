@@ -2,8 +2,8 @@ import type { AgentAction } from '../../src/core/actions/agent.ts';
 import { ROOT } from './repository.ts';
 import type { Script, Step } from './scripted-agent.ts';
 
-/** The command line of the scripted agent. `npm test` compiles it first. */
-export const SCRIPTED_AGENT = `'${process.execPath}' '${ROOT}.test/test/support/scripted-agent.js'`;
+/** The command line of the scripted agent. Made before the tests, see `global-setup.ts`. */
+export const SCRIPTED_AGENT = `'${process.execPath}' '${ROOT}.test/scripted-agent.js'`;
 
 /** An action whose agent does this, in one turn after the other. */
 export function scriptedAgent(
