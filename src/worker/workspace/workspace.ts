@@ -1,4 +1,4 @@
-import { copyFile, lstat, mkdir, stat, utimes, writeFile } from 'node:fs/promises';
+import { copyFile, lstat, mkdir, rename, stat, utimes, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { isRefName } from '../../core/ref-name.ts';
 import { removeFolder } from '../remove-folder.ts';
@@ -14,6 +14,7 @@ import { makeRealParents, removeLinkAbove } from './real-folders.ts';
 const WORK_TREE = 'work';
 const GIT_FOLDER = 'git';
 const NESTED_FOLDER = 'nested';
+const RESTORED_FOLDER = 'restored';
 
 const PATCH_FILE = 'changes.patch';
 
@@ -135,7 +136,8 @@ function openWorkspace(git: Git, scratch: string, base: FoundCommit): Workspace 
     const found = await lstat(folder).catch(() => undefined);
     if (!found?.isDirectory()) return failed('the folder of the workspace is gone');
     await copyIndex(join(gitDir, 'base-index'), join(gitDir, 'index'));
-    const restored = await restoreProtected({ run, folder, base, paths: protectedPaths, signal });
+    const places = { folder, aside: join(scratch, RESTORED_FOLDER) };
+    const restored = await restoreProtected({ run, ...places, base, paths: protectedPaths, signal });
     if (restored !== undefined) return restored;
     const find = () => nestedRepositories(run, folder, signal);
     const added = await withoutNestedRepositories(folder, join(scratch, NESTED_FOLDER), find, () =>
@@ -202,12 +204,15 @@ function namesIn(result: GitResult): string[] {
 async function restoreProtected({
   run,
   folder,
+  aside,
   base,
   paths,
   signal,
 }: {
   run: Run;
   folder: string;
+  /** An empty folder on the same file system; it need not exist. */
+  aside: string;
   base: FoundCommit;
   paths: readonly string[];
   signal: AbortSignal;
@@ -218,17 +223,27 @@ async function restoreProtected({
     signal,
   );
   if (listed.status !== 'done') return failureOf(listed, 'workspace_failed');
-  for (const path of paths.map((each) => each.replace(/\/+$/, ''))) {
-    const isInBase = namesIn(listed).some((name) => name === path || name.startsWith(`${path}/`));
+  // Attributes of the workspace, which may say how lines end, have no say in an empty folder: those of the base have.
+  await removeFolder(aside);
+  await mkdir(aside);
+  const checkedOut = await run(['checkout-index', '--force', '-z', '--stdin'], signal, {
+    workTree: aside,
+    input: listed.stdout,
+  });
+  if (checkedOut.status !== 'done') return failureOf(checkedOut, 'workspace_failed');
+  for (const path of withoutInner(paths.map((each) => each.replace(/\/+$/, '')))) {
+    const isInBase = (await lstat(join(aside, path)).catch(() => undefined)) !== undefined;
     if (isInBase) await makeRealParents(folder, path);
     else await removeLinkAbove(folder, path);
     await removeFolder(join(folder, path));
+    if (isInBase) await rename(join(aside, path), join(folder, path));
   }
-  const restored = await run(['checkout-index', '--force', '-z', '--stdin'], signal, {
-    workTree: folder,
-    input: listed.stdout,
-  });
-  return restored.status === 'done' ? undefined : failureOf(restored, 'workspace_failed');
+  return undefined;
+}
+
+/** The paths that lie in no other one of them. */
+function withoutInner(paths: readonly string[]): string[] {
+  return [...new Set(paths)].filter((path) => !paths.some((other) => path.startsWith(`${other}/`)));
 }
 
 function failed(detail: string): Failure {

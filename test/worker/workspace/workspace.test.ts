@@ -58,6 +58,24 @@ test('nothing is left of a workspace that was removed', async () => {
   expect(readdirSync(folder(`removed-cache/workspaces/${worker}`))).toEqual(['alive']);
 });
 
+test('attributes that an agent wrote do not change protected files, and those of the base do', async () => {
+  const repository = createRepository(folder('attributes'), {
+    '.gitattributes': '*.bat eol=crlf\n',
+    'tests/list': 'a\nb\n',
+    'tests/run.bat': 'a\nb\n',
+  });
+  const workspace = await prepare('attributes', repository);
+  const read = (name: string) => readFileSync(join(workspace.folder, 'tests', name), 'utf8');
+  expect([read('list'), read('run.bat')]).toEqual(['a\nb\n', 'a\r\nb\r\n']);
+  writeFiles(workspace.folder, {
+    '.gitattributes': '* eol=crlf\n*.bat eol=lf\n',
+    'tests/.gitattributes': '* eol=crlf\n',
+    'tests/list': 'only this\n',
+  });
+  expect(await workspace.capture(['tests/run.bat', 'tests'], never)).toMatchObject({ status: 'captured' });
+  expect([read('list'), read('run.bat')]).toEqual(['a\nb\n', 'a\r\nb\r\n']);
+});
+
 test('protected paths are what they are in the base, whatever was done to them', async () => {
   const repository = createRepository(folder('protected'), {
     'tests/a.txt': 'a\n',
