@@ -403,7 +403,9 @@ test('in a flood of strangers, a hundred requests a second have a line, and the 
   expect(lines.reduce((sum, { count = 1 }) => sum + count, 0)).toBe(2000);
 });
 
-test('10,000 guesses are bounded: after twenty a minute an address is told to wait, and Redis is not asked', async () => {
+test('10,000 guesses are bounded: after twenty a minute an address is told to wait, and Redis is not asked', {
+  timeout: 120_000,
+}, async () => {
   const own = buildConsole({
     store,
     logger: createLogger('silent', 'console'),
