@@ -98,10 +98,7 @@ runs wait for --concurrency. \`orc runs list --failed --since 1h\` says what wen
         ...(hold === undefined ? [] : [hold.text]),
       ];
       const facts = pairs([
-        [
-          'redis',
-          refusal && output.style('red', `refuses writes: ${refusal}; the cure: orc doctor`),
-        ],
+        ['redis', refusal && output.style('red', `refuses writes: ${refusal}; the cure: orc doctor`)],
         [
           'workers',
           workersAlive === 0

@@ -214,7 +214,7 @@ export function errorBody(id: ErrorId, message: string = ERRORS[id].message): Er
 
 /** Message of a `queue_unavailable` when the run was sent to Redis and Redis did not confirm it in time. */
 export const UNCONFIRMED_MESSAGE =
-  'The queue did not confirm the run in time; the run may have been accepted.';
+  'The queue did not confirm the run in time; the run may have been accepted: only with the same Idempotency-Key does a repeat start no second one.';
 
 export interface ApiErrorOptions {
   /** Replaces the catalogue's message. */

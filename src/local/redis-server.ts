@@ -251,6 +251,11 @@ function logSince(log: FileHandle, start: number): Promise<string> {
   return text(log.createReadStream({ start, autoClose: false }));
 }
 
+/** The end of the log of the Redis in a data folder, in one line; empty if it cannot be read. */
+export async function endOfRedisLog(dataDir: string): Promise<string> {
+  return lastLines(await readFile(join(dataDir, 'redis.log'), 'utf8').catch(() => ''));
+}
+
 /** The last lines of a log, without dates, joined into one line. */
 function lastLines(log: string): string {
   return log

@@ -13,7 +13,7 @@ import { type LogRecord, startOrcChild } from './child.ts';
 import { type ClaimedFolder, claimDataFolder } from './claim-data-folder.ts';
 import { DataFolderError } from './data-folder.ts';
 import { findRedisServer } from './find-redis-server.ts';
-import { startRedisServer } from './redis-server.ts';
+import { endOfRedisLog, startRedisServer } from './redis-server.ts';
 
 /** A child's log comes by another way than that it is ready, and so perhaps a moment later, in milliseconds. */
 const LOG_DEADLINE_MS = 5000;
@@ -135,7 +135,9 @@ export async function startLocal(options: LocalOptions): Promise<RunningLocal> {
         if (!closing) resolve(how);
       };
       for (const child of children) void child.ended.then(tell);
-      void redisServer.exited.then(() => tell('The private Redis has ended.'));
+      void redisServer.exited.then(async () =>
+        tell(`The private Redis has ended; its log ends with: ${await endOfRedisLog(folder.dataDir)}.`),
+      );
     });
     return { apiUrl, redisUrl: redisServer.url, loginLink, hello, failed, close };
   } catch (error) {

@@ -4,7 +4,7 @@ import { mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
 import { freePort } from '../../src/local/free-port.ts';
 import { freePortWith } from '../support/free-ports.ts';
 import { hasCommand, listProcesses, type MachineProcess } from '../support/machine.ts';
@@ -102,6 +102,20 @@ test('the link that it prints logs an admin in to the console, once', async () =
   expect((await logIn()).status).toBe(401);
   // Not on the API's port.
   expect((await fetch(`http://127.0.0.1:${port}/login/${token}`)).status).toBe(404);
+});
+
+test('when the private Redis ends, orc says what its log ends with', async () => {
+  const directory = await mkdtemp(join(tmpdir(), 'orc-local-ending-'));
+  onTestFinished(() => rm(directory, { recursive: true, force: true }));
+  const env = { PORT: String(await freePort()), CONSOLE_PORT: '0' };
+  const other = startOrc(['local'], { cwd: directory, env });
+  await other.line('Ctrl-C stops everything');
+  const redis = childrenOf(other.child.pid).find(({ args }) => args.includes('redis-server'));
+  process.kill(redis?.pid ?? 0, 'SIGTERM');
+  expect(await other.line('has ended')).toMatch(
+    /^orc: The private Redis has ended; its log ends with: .*bye bye/,
+  );
+  await once(other.child, 'exit');
 });
 
 test('the private Redis listens on no port', async () => {

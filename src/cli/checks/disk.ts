@@ -27,8 +27,9 @@ export async function checkDisk(directory: string): Promise<Finding> {
   const { bavail, bsize } = await statfs(folder);
   const free = bavail * bsize;
   const message = `${(free / 1_073_741_824).toFixed(1)} GiB free for ${dataDir}`;
-  if (free < NO_SPACE) return problem('disk', message, cure);
-  return free < LOW_SPACE ? warning('disk', message, cure) : ok('disk', message);
+  const moreSpace = `free space on the disk of ${folder}`;
+  if (free < NO_SPACE) return problem('disk', message, moreSpace);
+  return free < LOW_SPACE ? warning('disk', message, moreSpace) : ok('disk', message);
 }
 
 /**
