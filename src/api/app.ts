@@ -12,7 +12,7 @@ import { errorsPlugin, refuse, toApiError } from './plugins/errors.ts';
 import { openapiPlugin } from './plugins/openapi.ts';
 import { beginRequest, requestContextPlugin, requestIdOf } from './plugins/request-context.ts';
 import type { RejectionTally } from './rejection-tally.ts';
-import { RequestLog } from './request-log.ts';
+import { type RejectionListener, RequestLog } from './request-log.ts';
 import { type AcceptanceLimits, automationTriggersRoute } from './routes/automation-triggers.ts';
 import { healthRoute } from './routes/health.ts';
 import { machineReadableRoutes } from './routes/machine-readable.ts';
@@ -28,7 +28,7 @@ export interface AppDependencies {
   metrics?: Metrics | undefined;
   rejections?: RejectionTally;
   tracing?: Tracing | undefined;
-  /** For who wants to know of the app's connections. */
+  /** The app's connections, for shutdown. Default: its own, which nobody else sees. */
   connections?: Connections;
 }
 
@@ -66,11 +66,12 @@ export function buildApp({
   connections = new Connections(),
 }: AppDependencies) {
   const { bodyLimitBytes, version, publicUrl, frontendUrl, trustedProxies } = settings;
-  const log = new RequestLog(logger, ({ params, automationSlug }, error) => {
+  const countRejection: RejectionListener = ({ params, automationSlug }, error) => {
     metrics?.requestRejected(error);
     const slug = slugOf(params);
     if (slug !== undefined) rejections?.count(slug, error, automationSlug !== undefined);
-  });
+  };
+  const log = new RequestLog(logger, countRejection);
   const socketErrors = new SocketErrors(connections, log, metrics);
   const serverOptions: ServerOptions = {
     requestTimeout: REQUEST_TIMEOUT_MS,

@@ -21,7 +21,7 @@ type Level = 'debug' | 'info' | 'error';
 
 type Message = 'request' | 'request failed' | 'connection closed';
 
-type RejectionListener = (request: FastifyRequest, error: ErrorId) => void;
+export type RejectionListener = (request: FastifyRequest, error: ErrorId) => void;
 
 /** What lines of a flood have in common. */
 interface Kind {

@@ -50,10 +50,10 @@ export function answerOf(verdict: Verdict, { rate }: TriggeredAutomation): Accep
   }
 }
 
-/** What a failure to accept a run is answered with. @param cause what the store has thrown */
-export function unacceptedError(cause: unknown): ApiError {
-  if (cause instanceof QueueUnavailableError) return new ApiError('queue_unavailable', { cause });
-  return new ApiError('queue_unavailable', { cause, message: UNCONFIRMED_MESSAGE });
+/** Throws what a failure to accept a run is answered with. @param cause what the store has thrown */
+export function throwUnaccepted(cause: unknown): never {
+  if (cause instanceof QueueUnavailableError) throw new ApiError('queue_unavailable', { cause });
+  throw new ApiError('queue_unavailable', { cause, message: UNCONFIRMED_MESSAGE });
 }
 
 /** The fields of the IETF draft "RateLimit header fields for HTTP": the policy, and what is left of it. */

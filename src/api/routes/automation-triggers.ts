@@ -11,7 +11,7 @@ import { prefersRepresentation } from '../prefer.ts';
 import { runRepresentation } from '../run-representation.ts';
 import { traceContextOf } from '../trace-context.ts';
 import { triggerOperation } from '../trigger-operation.ts';
-import { answerOf, unacceptedError } from '../verdict-answer.ts';
+import { answerOf, throwUnaccepted } from '../verdict-answer.ts';
 
 interface AutomationTriggersOptions {
   store: Store;
@@ -48,10 +48,8 @@ export const automationTriggersRoute: FastifyPluginAsyncTypebox<AutomationTrigge
       const trace = tracing?.contextOf(request) ?? traceContextOf(request.headers);
       const newRun = { id: newRunId(), payload, requestId, ...trace, idempotencyKey, caller };
       const accepting = store.runs.accept(automation, newRun, { endsAt: request.acceptBy, maxQueuedRuns });
-      const verdict = await accepting.catch((cause) => {
-        throw unacceptedError(cause);
-      });
-      // The key was right a moment ago, and proves nothing any more.
+      const verdict = await accepting.catch(throwUnaccepted);
+      // The key was revoked since it was checked: the request counts as one without a valid key.
       if (verdict.status === 'rejected') request.automationSlug = undefined;
       const { runId, status, headers } = answerOf(verdict, automation);
       request.runId = runId;
@@ -59,12 +57,9 @@ export const automationTriggersRoute: FastifyPluginAsyncTypebox<AutomationTrigge
       else metrics?.runAccepted(automation.slug, (performance.now() - request.receivedAt) / 1000);
       reply.code(202).header('cache-control', 'no-store').headers(headers);
       const run = verdict.status === 'replayed' ? verdict.run : undefined;
-      const isWanted = run !== undefined && prefersRepresentation(request.headers.prefer);
-      const representation = isWanted
-        ? await runRepresentation(store, run, request.acceptBy).catch((cause) => {
-            throw unacceptedError(cause);
-          })
-        : undefined;
+      if (!run || !prefersRepresentation(request.headers.prefer)) return reply.send({ runId, status });
+      const representation = await runRepresentation(store, run, request.acceptBy).catch(throwUnaccepted);
+      // The run has not ended.
       if (representation === undefined) return reply.send({ runId, status });
       return reply
         .header('preference-applied', 'return=representation')
