@@ -215,4 +215,4 @@ test('an outage, a full Redis and commands that cannot start make nobody print a
   const printed = [refused, doctor, away].flatMap(({ stdout, stderr }) => `${stdout}${stderr}`.split('\n'));
   expect(withCanary([...printed, ...(await endOf(api, worker))], ...secrets, slowKey)).toEqual([]);
   await redis.start();
-}, 60_000);
+});

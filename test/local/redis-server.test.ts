@@ -322,8 +322,6 @@ describe('finding a server', () => {
       expect(again.reports).toEqual([]);
       expect(await readdir(cacheDir)).toHaveLength(2);
     },
-    // It fetches two packages.
-    60_000,
   );
 
   test.each([

@@ -211,5 +211,4 @@ test.each([undefined, 1])(
     await expect.poll(() => redis.exists(keys.lanes), { timeout: 20_000 }).toBe(0);
     expect(await store.runs.depth()).toEqual({ queued: 0, paused: 0, retrying: 0 });
   },
-  60_000,
 );

@@ -47,7 +47,7 @@ export const FOR_EVER = { endsAt: Number.POSITIVE_INFINITY };
 
 /** What a test waits for: for so long that only a real failure, and not a busy machine, lets the wait end. */
 export function eventually<T>(get: () => T) {
-  return expect.poll(get, { timeout: 20_000, interval: 20 });
+  return expect.poll(get, { timeout: 40_000, interval: 20 });
 }
 
 /** The folder of one test file, removed after its tests. */
