@@ -108,8 +108,8 @@ test('an agent fixes what fails, and its work is on a branch that passes', async
 test('an agent whose work fails the check twice gets what it printed, and succeeds', async () => {
   const { shown, logs } = await see('persists');
   expect(shown).toMatch(/^outcome +The check passed at attempt 3\.$/m);
-  expect(logs).toContain('check 1 failed, exit code 1\n    code.txt is a\n');
-  expect(logs).toContain('check 2 failed, exit code 1\n    code.txt is b\n');
+  expect(logs).toContain('    code.txt is a\ncheck 1 failed, exit code 1\n');
+  expect(logs).toContain('    code.txt is b\ncheck 2 failed, exit code 1\n');
   expect(logs).toContain('check 3 passed, exit code 0\n');
   expect(pushedBy('persists')).toContain('-broken\n+fixed');
 });
