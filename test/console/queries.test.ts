@@ -82,6 +82,7 @@ test('with ten thousand automations, every page costs Redis a bounded number of 
     ['/runs?automation=many-00001', 60],
     ['/runs?since=2d&until=1d', 60],
     ['/workers', 40],
+    [`/runs/newer?newest=${newRunId()}`, 10],
     ['/audit', 20],
   ] as const) {
     expect(await commandsOf(path), path).toBeLessThan(most);

@@ -1,5 +1,6 @@
 import type { FastifyInstance, FastifyRequest } from 'fastify';
 import { InputError } from '../../core/input-error.ts';
+import { acceptedAtOf } from '../../store/run-id.ts';
 import { ConsoleError } from '../console-error.ts';
 import type { ConsoleDependencies } from '../dependencies.ts';
 import { render } from '../render.tsx';
@@ -8,6 +9,8 @@ import { RunsView } from '../views/runs.tsx';
 
 /** Runs on one page. */
 const PAGE_SIZE = 50;
+
+const RUN_ID = /^run_[0-9a-f-]{36}$/;
 
 /** The list of runs. */
 export async function runsRoutes(app: FastifyInstance, { store }: ConsoleDependencies) {
@@ -26,6 +29,9 @@ export async function runsRoutes(app: FastifyInstance, { store }: ConsoleDepende
   app.get('/runs/newer', async (request, reply) => {
     const { filter } = understood({ ...queryOf(request), after: '' }, PAGE_SIZE);
     const newest = new URLSearchParams(request.url.split('?')[1]).get('newest') ?? '';
+    // What is newer was accepted, and has ended, no earlier: nothing else is read.
+    const since = RUN_ID.test(newest) ? acceptedAtOf(newest) : undefined;
+    if (since && since > (filter.since ?? 0)) filter.since = since;
     const { runs } = await store.runs.page(filter);
     return reply.send({ count: runs.filter(({ id }) => id > newest).length, atLeast: PAGE_SIZE });
   });
