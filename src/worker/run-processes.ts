@@ -13,6 +13,9 @@ const EMPTY_PASSES = 2;
 /** Gives up, after some seconds, on a process that hangs in the kernel and cannot be killed. */
 const MAX_PASSES = 100;
 
+/** States of a process that is stopped, or has ended; none when it is gone. */
+const STOPPED = /^[TtZX]?$/;
+
 /** The variables in the environment of a command by which the processes it started are recognised. */
 export interface RunMark {
   /** The id of the worker process. */
@@ -46,16 +49,76 @@ export async function signalMarked(
   exceptGroup?: number,
 ): Promise<number> {
   if (process.platform !== 'linux' || marks.length === 0) return 0;
-  const wanted = marks.map((mark) => Object.entries(mark).map(([name, value]) => `\0${name}=${value}\0`));
   let count = 0;
   for (const [index, pid] of processIds().entries()) {
     if (index % PORTION === PORTION - 1) await setImmediate();
-    const environment = `\0${read(`/proc/${pid}/environ`)}`;
-    const isMarked = wanted.some((variables) => variables.every((each) => environment.includes(each)));
-    if (!isMarked || (exceptGroup !== undefined && groupOf(pid) === exceptGroup)) continue;
+    const environment = environmentOf(pid);
+    if (!marks.some((mark) => isMarked(environment, mark))) continue;
+    if (exceptGroup !== undefined && factsOf(pid).group === exceptGroup) continue;
     if (trySignal(Number(pid), signal)) count += 1;
   }
   return count;
+}
+
+interface ProcessFacts {
+  pid: number;
+  parent: number;
+  group: number;
+  /** The letter of its state, see proc(5). */
+  state: string;
+}
+
+/**
+ * Stops a process group, the processes with a mark and all that descend from these, also with another environment, until
+ * none of them executes. On Linux; elsewhere only the group.
+ *
+ * @returns the ids of those that are neither in the group nor marked; as long as they are stopped, no other process has them
+ */
+export async function stopAll(group: number, mark: RunMark): Promise<number[]> {
+  signalGroup(group, 'SIGSTOP');
+  if (process.platform !== 'linux') return [];
+  let others: ProcessFacts[] = [];
+  for (let pass = 0; pass < MAX_PASSES; pass++) {
+    if (pass > 0) await setTimeout(PASS_MS);
+    const family = await familyOf(group, mark);
+    others = family.descendants;
+    const executing = [...family.known, ...others].filter(({ state }) => !STOPPED.test(state));
+    if (executing.length === 0) break;
+    for (const { pid } of executing) signalProcess(pid, 'SIGSTOP');
+  }
+  return others.map(({ pid }) => pid);
+}
+
+/** Sends a signal to a process; one that is gone needs none. */
+export function signalProcess(pid: number, signal: NodeJS.Signals): void {
+  trySignal(pid, signal);
+}
+
+/** The members of a group and the processes with a mark, and all others that descend from these. */
+async function familyOf(group: number, mark: RunMark) {
+  const family = new Map<number, ProcessFacts>();
+  const others: ProcessFacts[] = [];
+  for (const [index, pid] of processIds().entries()) {
+    if (index % PORTION === PORTION - 1) await setImmediate();
+    const facts = factsOf(pid);
+    if (facts.group === group || isMarked(environmentOf(pid), mark)) family.set(facts.pid, facts);
+    else others.push(facts);
+  }
+  const known = [...family.values()];
+  for (let before = -1; before < family.size; ) {
+    before = family.size;
+    for (const each of others) if (family.has(each.parent)) family.set(each.pid, each);
+  }
+  return { known, descendants: [...family.values()].slice(known.length) };
+}
+
+/** What a process began with, each variable between two NUL characters. */
+function environmentOf(pid: string): string {
+  return `\0${read(`/proc/${pid}/environ`)}`;
+}
+
+function isMarked(environment: string, mark: RunMark): boolean {
+  return Object.entries(mark).every(([name, value]) => environment.includes(`\0${name}=${value}\0`));
 }
 
 /** Sends a signal to a process group; one that is gone needs none. */
@@ -72,10 +135,11 @@ function processIds(): string[] {
   }
 }
 
-function groupOf(pid: string): number {
+function factsOf(pid: string): ProcessFacts {
   const stat = read(`/proc/${pid}/stat`);
-  // State, parent and group follow the program's name in parentheses, which may itself hold spaces and parentheses.
-  return Number(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[2]);
+  // They follow the program's name in parentheses, which may itself hold spaces and parentheses.
+  const [state = '', parent, group] = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+  return { pid: Number(pid), parent: Number(parent), group: Number(group), state };
 }
 
 /** Nothing when the process has ended or is another user's. */

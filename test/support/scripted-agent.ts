@@ -123,6 +123,10 @@ const STEPS = {
     const { pid } = spawn('sleep', ['1000'], { detached: true, stdio: 'ignore' });
     return say(`escaped ${pid}`);
   },
+  /** Runs a shell command besides, in a session of its own and without the variables by which processes are found. */
+  hide: (run: string) => {
+    spawn('sh', ['-c', run], { env: { PATH: process.env['PATH'] }, detached: true, stdio: 'ignore' });
+  },
   stop: (reason: acp.StopReason) => reason,
   error: ({ code, message }: { code: number; message: string }) => {
     throw new acp.RequestError(code, message);

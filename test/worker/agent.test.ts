@@ -226,6 +226,21 @@ test('nothing changes while a check judges: what the agent started is stopped, a
   expect(outcomeOf(result)).toMatchObject({ reason: 'check_passed', agent: { checks: 2 } });
 });
 
+test('nothing that descends from the agent changes anything while a check judges, or is left', async () => {
+  const hide = 'echo $$ > pid; while :; do echo x >> grows; sleep 0.01; done';
+  const check = 'wc -c < grows > a; sleep 0.3; wc -c < grows > b; cat pid; cmp a b && test -e passes';
+  const wait = {
+    ask: { title: 'wait', kind: 'execute', run: 'until [ -s grows ]; do sleep 0.01; done' },
+  } as const;
+  const grow =
+    'before=$(wc -c < grows); until [ $(wc -c < grows) -gt $before ]; do sleep 0.01; done; touch passes';
+  const goesOn = { ask: { title: 'goes on', kind: 'execute', run: grow } } as const;
+  const { result, transcript } = await run(scriptedAgent([[{ hide }, wait], [goesOn]], { check }));
+  expect(outcomeOf(result)).toMatchObject({ reason: 'check_passed', agent: { checks: 2 } });
+  const output = transcript.flatMap((event) => (event.type === 'check_output' ? [event.text] : [])).at(-1);
+  await eventually(() => isRunning(Number(/^\d+/.exec(output ?? '')?.[0]))).toBe(false);
+});
+
 test('permission is given by the kind of tool, for one time, and denying one is no failure', async () => {
   const steps = [
     { ask: { title: 'rm -rf build', kind: 'execute', run: 'touch executed' } },

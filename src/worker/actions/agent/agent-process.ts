@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { withDeadline } from '../../../core/deadline.ts';
 import type { GuardedCommand } from '../../guard/guard.ts';
 import type { OutputLog } from '../../output-log.ts';
-import { type RunMark, signalGroup, signalMarked } from '../../run-processes.ts';
+import { type RunMark, signalGroup, signalMarked, signalProcess, stopAll } from '../../run-processes.ts';
 import { OUTPUT_DRAIN_MS, terminationOf } from '../program.ts';
 
 export interface AgentProcess {
@@ -49,23 +49,32 @@ export async function startAgent(
     signal === null ? `exited with code ${code}` : `was ended by ${signal}`,
   );
   const termination = terminationOf(group, mark);
-  const signalAll = async (signal: NodeJS.Signals) => {
-    signalGroup(group, signal);
-    await signalMarked([mark], signal, group);
+  /** What else is stopped while the agent is. */
+  let stopped: number[] = [];
+  const goOn = async () => {
+    signalGroup(group, 'SIGCONT');
+    await signalMarked([mark], 'SIGCONT', group);
   };
   let ending: Promise<void> | undefined;
   return {
     stdin: child.stdin,
     stdout: child.stdout,
     exited,
-    freeze: () => signalAll('SIGSTOP'),
-    thaw: () => signalAll('SIGCONT'),
+    freeze: async () => {
+      stopped = await stopAll(group, mark);
+    },
+    thaw: async () => {
+      for (const pid of stopped) signalProcess(pid, 'SIGCONT');
+      stopped = [];
+      await goOn();
+    },
     end: (graceMs) => {
       ending ??= (async () => {
         child.stdin.end();
         termination.begin(graceMs);
         // What is stopped gets its signal when it goes on.
-        await signalAll('SIGCONT');
+        for (const pid of stopped) signalProcess(pid, 'SIGKILL');
+        await goOn();
         await ended;
         await termination.complete();
         await withDeadline(closed, OUTPUT_DRAIN_MS).catch(() => undefined);
