@@ -13,8 +13,8 @@ export default defineConfig({
     pool: 'forks',
     // The files of one process share the modules that they import, as loading them takes longer than most tests.
     isolate: false,
-    // Half of the time of a file is waiting: for timers, outages and the ends of processes. Two cores are busy with four.
-    maxWorkers: 4,
+    // Half of the time of a file is waiting: for timers, outages and the ends of processes. Five keep two cores busy.
+    maxWorkers: 5,
     // For a busy machine: nothing here takes so long on one that is not.
     testTimeout: 60_000,
     hookTimeout: 60_000,
