@@ -7,6 +7,7 @@ import { findRedisServer } from '../../src/local/find-redis-server.ts';
 import { describeMachine } from './machine.ts';
 import type { BenchContext, Part, Table } from './part.ts';
 import { accept } from './parts/accept.ts';
+import { consolePart } from './parts/console.ts';
 import { deliver } from './parts/deliver.ts';
 import { grow } from './parts/grow.ts';
 import { health } from './parts/health.ts';
@@ -18,7 +19,19 @@ import { start } from './parts/start.ts';
 import { workspace } from './parts/workspace.ts';
 import { tableText } from './report.ts';
 
-const PARTS: readonly Part[] = [accept, kinds, open, health, deliver, results, grow, scale, workspace, start];
+const PARTS: readonly Part[] = [
+  accept,
+  kinds,
+  open,
+  health,
+  deliver,
+  results,
+  grow,
+  scale,
+  workspace,
+  consolePart,
+  start,
+];
 
 const { values, positionals } = readArguments();
 const [rounds, seconds] = [Number(values.rounds), Number(values.seconds)];
@@ -93,7 +106,7 @@ function readArguments() {
 
 function explain(exitCode: number): never {
   console.error('usage: npm run bench -- [part…] [--rounds N] [--seconds N] [--json FILE]');
-  console.error('       of open: [--rates N,…]; of grow: [--million]\n');
+  console.error('       of open: [--rates N,…]; of grow and console: [--million]\n');
   for (const { name, summary } of PARTS) console.error(`  ${name.padEnd(10)} ${summary}`);
   process.exit(exitCode);
 }

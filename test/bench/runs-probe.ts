@@ -3,6 +3,7 @@ import { once } from 'node:events';
 import { constants, openSync } from 'node:fs';
 import { Agent, createServer, type IncomingMessage, type OutgoingHttpHeaders, request } from 'node:http';
 import { type AddressInfo, Socket } from 'node:net';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { withDeadline } from '../../src/core/deadline.ts';
 import { type Api, PAYLOAD, type Target } from './runs-stage.ts';
@@ -126,6 +127,38 @@ export class FirstByte {
     });
     return withDeadline(came, ARRIVAL_MS);
   }
+}
+
+export interface Latencies {
+  /** Milliseconds from the request to its 202. */
+  accept: number[];
+  /** Milliseconds from there to the first byte at the URL. */
+  start: number[];
+}
+
+/** Triggers at a fixed rate, whatever becomes of it, as a crowd of clients would. */
+export async function probe(
+  { api, targets }: { api: Api; targets: Target[] },
+  receiver: Receiver,
+  perSecond: number,
+  seconds: number,
+): Promise<Latencies> {
+  const accept: number[] = [];
+  const start: number[] = [];
+  const one = async (target: Target) => {
+    const { runId, sentAt, acceptedAt } = await trigger(api, target);
+    accept.push(acceptedAt - sentAt);
+    start.push((await receiver.arrival(runId)) - acceptedAt);
+  };
+  const all: Promise<void>[] = [];
+  const began = performance.now();
+  for (let count = 0; count < perSecond * seconds; count += 1) {
+    await sleep(Math.max(began + (count * 1000) / perSecond - performance.now(), 0));
+    const target = targets[count % targets.length];
+    if (target) all.push(one(target));
+  }
+  await Promise.all(all);
+  return { accept, start };
 }
 
 /** The value below which this share of the values lies. */

@@ -23,8 +23,8 @@ export interface Launched {
   firstMessage: Promise<unknown>;
 }
 
-/** Starts `orc api` or `orc worker`, its log going nowhere. Its first message says that it is ready. */
-export function launchOrc(kind: 'api' | 'worker', env: NodeJS.ProcessEnv): Launched {
+/** Starts a process of orc, its log going nowhere. Its first message says that it is ready. */
+export function launchOrc(kind: 'api' | 'worker' | 'console', env: NodeJS.ProcessEnv): Launched {
   return launch([...NODE_FLAGS, ORC, kind], env);
 }
 

@@ -1,5 +1,6 @@
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { sessionCookie } from '../../src/console/session.ts';
 import type { Action } from '../../src/core/actions/actions.ts';
 import { freePort } from '../../src/local/free-port.ts';
 import { startRedisServer } from '../../src/local/redis-server.ts';
@@ -23,6 +24,9 @@ const POLL_MS = 20;
 /** How long Redis may take to accept a run, in milliseconds. */
 const ACCEPT_MS = 60_000;
 
+/** How long the operator of a console stays logged in, in milliseconds. */
+const SESSION_MS = 3_600_000;
+
 /** More than any part lets wait or keeps. */
 const UNLIMITED = '100000000';
 
@@ -35,6 +39,12 @@ export interface Target {
 
 export interface Api extends BenchProcess {
   url: string;
+}
+
+/** The console, and what an operator's browser sends it. */
+export interface Console extends BenchProcess {
+  url: string;
+  headers: Record<string, string>;
 }
 
 /** A Redis of one's own that acknowledges nothing before it is on disk, and the processes of orc that work with it. */
@@ -109,11 +119,26 @@ export class Stage {
     return { ...started, url: `http://127.0.0.1:${port}` };
   }
 
+  /** On which every page can be asked for with the cookie, that of an admin. */
+  async startConsole(): Promise<Console> {
+    const { operators } = this.store;
+    await operators.add('bench', 'admin');
+    const link = await operators.createLink('bench');
+    const session = await operators.login(link?.token ?? '', { address: '127.0.0.1', userAgent: 'bench' });
+    const port = await freePort();
+    const started = await this.#start('console', port);
+    const url = `http://127.0.0.1:${port}`;
+    const [cookie = ''] = sessionCookie(url, session?.token ?? '', SESSION_MS).split(';');
+    // It listens before it has reached Redis.
+    await until(async () => (await fetch(url, { headers: { cookie } })).ok);
+    return { ...started, url, headers: { cookie } };
+  }
+
   startWorker(): Promise<BenchProcess> {
     return this.#start('worker', 0);
   }
 
-  async #start(kind: 'api' | 'worker', port: number): Promise<BenchProcess> {
+  async #start(kind: 'api' | 'worker' | 'console', port: number): Promise<BenchProcess> {
     const { process: started, firstMessage } = launchOrc(kind, this.environment(port));
     this.#context.defer(() => started.stop());
     await firstMessage;
@@ -130,6 +155,8 @@ export class Stage {
       REDIS_URL: this.redisUrl,
       REDIS_PREFIX: PREFIX,
       PORT: String(port),
+      CONSOLE_PORT: String(port),
+      CONSOLE_URL: `http://127.0.0.1:${port}`,
       MAX_QUEUED_RUNS: UNLIMITED,
       RUN_RETENTION_COUNT: UNLIMITED,
       SHUTDOWN_GRACE_MS: '1000',

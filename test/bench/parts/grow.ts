@@ -1,10 +1,9 @@
 import { execFile } from 'node:child_process';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import type { RunFilter } from '../../../src/store/runs.ts';
 import { type BenchContext, type Figure, median, type Part, type Row, type Table } from '../part.ts';
 import { copyRun } from '../runs-copy.ts';
-import { quantile, Receiver, trigger } from '../runs-probe.ts';
+import { type Latencies, probe, quantile, Receiver, trigger } from '../runs-probe.ts';
 import { ORC } from '../runs-process.ts';
 import { type Api, Stage, type Target, until } from '../runs-stage.ts';
 
@@ -164,11 +163,11 @@ async function memoryBytes({ store: { redis } }: Stage): Promise<number> {
 async function latencies(context: BenchContext, sizes: Size[], receiver: Receiver): Promise<Row[]> {
   const { rounds, seconds, progress } = context;
   // A first time for everybody, which counts for nothing.
-  for (const size of sizes) await probe(size, receiver, 1);
+  for (const size of sizes) await probe(size, receiver, TRIGGERS_PER_SECOND, 1);
   const turns = sizes.map(() => [] as Latencies[]);
   for (let round = 0; round < rounds; round += 1) {
     for (const [index, size] of sizes.entries()) {
-      const turn = await probe(size, receiver, seconds);
+      const turn = await probe(size, receiver, TRIGGERS_PER_SECOND, seconds);
       turns[index]?.push(turn);
       progress(`round ${round + 1}: ${size.name}: p50 ${quantile(turn.accept, 0.5).toFixed(2)} ms to accept`);
     }
@@ -184,35 +183,8 @@ async function latencies(context: BenchContext, sizes: Size[], receiver: Receive
   }));
 }
 
-interface Latencies {
-  /** Milliseconds from the request to its 202. */
-  accept: number[];
-  /** Milliseconds from there to the first byte at the URL. */
-  start: number[];
-}
-
 function figure(unit: string, turns: Latencies[] | undefined, value: (turn: Latencies) => number): Figure {
   return { unit, values: (turns ?? []).map(value) };
-}
-
-/** Triggers at a fixed rate, whatever becomes of it, as a crowd of clients would. */
-async function probe({ api, targets }: Size, receiver: Receiver, seconds: number): Promise<Latencies> {
-  const accept: number[] = [];
-  const start: number[] = [];
-  const one = async (target: Target) => {
-    const { runId, sentAt, acceptedAt } = await trigger(api, target);
-    accept.push(acceptedAt - sentAt);
-    start.push((await receiver.arrival(runId)) - acceptedAt);
-  };
-  const all: Promise<void>[] = [];
-  const began = performance.now();
-  for (let count = 0; count < TRIGGERS_PER_SECOND * seconds; count += 1) {
-    await sleep(Math.max(began + (count * 1000) / TRIGGERS_PER_SECOND - performance.now(), 0));
-    const target = targets[count % targets.length];
-    if (target) all.push(one(target));
-  }
-  await Promise.all(all);
-  return { accept, start };
 }
 
 /** How long it takes to list the runs that match. */
