@@ -15,7 +15,7 @@ const PATIENCE_MS = 3000;
 const FILLER = Buffer.alloc(20_000, 'x');
 
 /** More than the service reads of a body that is over its limit, in bytes. */
-const MAX_FILLER_BYTES = 9_000_000;
+export const MAX_FILLER_BYTES = 9_000_000;
 
 /** One connection to a server, over which nothing is sent that was not asked for. */
 export class Wire {
