@@ -73,6 +73,7 @@ export function redisOptions(address: Exclude<RedisAddress, Cluster>, profile: C
       // Nothing else ends a wait for a master that went silent and was replaced.
       failoverDetector: true,
       sentinelReconnectStrategy: () => SENTINEL_RECONNECT_MS,
+      // It is ioredis' connector, of which its type here tells only the overridden method.
       Connector: QuietSentinelConnector as unknown as NonNullable<RedisOptions['Connector']>,
     }),
   };
@@ -117,11 +118,12 @@ function leaveReplica(profile: ConnectionProfile): (error: Error) => false | 1 |
   };
 }
 
-/** The used part of a class whose types are not exported. */
+/** The one method of a connector that is overridden. */
 interface SentinelConnections {
   connectToSentinel(...args: unknown[]): { on(event: 'error', listener: () => void): void };
 }
 
+/** ioredis' types have that method as private, so that no subclass could override it. */
 const SentinelConnectorBase = SentinelConnector as unknown as new (options: unknown) => SentinelConnections;
 
 /** ioredis prints every error of its connections to Sentinels; this connector does not. */

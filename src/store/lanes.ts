@@ -83,8 +83,9 @@ export interface ParkedRuns {
 }
 
 /**
- * Concurrency limits over all workers, and paused automations, whose lanes have no places. A run of an automation with a limit waits in the automation's lane, in order of
- * acceptance and outside the workers' queue, until it gets a place; it keeps the place until it has ended.
+ * Concurrency limits over all workers, and paused automations, whose lanes have no places. A run of an automation with a
+ * limit waits in the automation's lane, in order of acceptance and outside the workers' queue, until it gets a place; it keeps
+ * the place until it has ended.
  * {@link RunLanes.tidy} repairs what a crash leaves unfinished. Runs outside of every lane are not looked for: the script that
  * accepts a run parks it and puts it into its lane in one step.
  */
