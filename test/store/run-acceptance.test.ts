@@ -5,9 +5,13 @@ import { PARKED_MS } from '../../src/store/lanes.ts';
 import { BACKOFF_TYPE, QueueUnavailableError } from '../../src/store/queue.ts';
 import type { NewRun } from '../../src/store/run-acceptance.ts';
 import { newRunId } from '../../src/store/run-id.ts';
+import type { Store } from '../../src/store/store.ts';
+import { openPrivateRedis } from '../support/private-redis.ts';
 import { acceptLimits, createTriggered, emptyStore } from '../support/runs.ts';
-import { openTestStore } from '../support/store.ts';
+import { openStoreAt, openTestStore } from '../support/store.ts';
 
+/** For the test that fills it: the tests of other files use the same Redis as the others here. */
+const privateRedis = await openPrivateRedis();
 const store = openTestStore();
 const { redis, keys, runs } = store;
 
@@ -18,7 +22,7 @@ function newRun(changes: Partial<NewRun> = {}): NewRun {
 }
 
 /** Everything in Redis but what tells the time. */
-async function everything(): Promise<Map<string, string | undefined>> {
+async function everything({ redis, keys }: Store = store): Promise<Map<string, string | undefined>> {
   const found = (await redis.keys(`${keys.queuePrefix}*`)).sort();
   const values = await Promise.all(found.map((key) => redis.dumpBuffer(key)));
   return new Map(found.map((key, index) => [key, values[index]?.toString('base64')]));
@@ -108,16 +112,18 @@ describe('a run is not accepted, and nothing is written,', () => {
   });
 
   test('when Redis is out of memory, and its idempotency key stays free', async () => {
-    const automation = await createTriggered(store, 'full', { concurrency: 1 });
-    const before = await everything();
+    await privateRedis.start();
+    const full = openStoreAt(privateRedis.url, 'patient');
+    const automation = await createTriggered(full, 'full', { concurrency: 1 });
+    const before = await everything(full);
     const run = newRun({ idempotencyKey: 'one' });
-    await redis.config('SET', 'maxmemory', 1);
-    const refused = runs.accept(automation, run, acceptLimits());
-    await expect(refused.finally(() => redis.config('SET', 'maxmemory', 0))).rejects.toThrow(
+    await full.redis.config('SET', 'maxmemory', 1);
+    const refused = full.runs.accept(automation, run, acceptLimits());
+    await expect(refused.finally(() => full.redis.config('SET', 'maxmemory', 0))).rejects.toThrow(
       QueueUnavailableError,
     );
-    expect(await everything()).toEqual(before);
-    expect(await runs.accept(automation, run, acceptLimits())).toMatchObject({ status: 'accepted' });
+    expect(await everything(full)).toEqual(before);
+    expect(await full.runs.accept(automation, run, acceptLimits())).toMatchObject({ status: 'accepted' });
   });
 });
 
