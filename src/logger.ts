@@ -12,7 +12,7 @@ export type { Logger } from 'pino';
  * buffer, though, if of one character.
  */
 const BUFFERS = {
-  api: { minLength: 4096, periodicFlush: 100 },
+  api: { minLength: 8192, periodicFlush: 100 },
   console: { minLength: 1 },
   worker: { minLength: 1 },
 };

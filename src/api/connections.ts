@@ -12,8 +12,8 @@ export class Connection {
   isEnding = false;
   /** Whether nothing that still comes is read as a request. */
   isClosing = false;
-  /** Responses that are not over, oldest first. */
-  readonly #open = new Set<ServerResponse>();
+  /** Responses that are not over, oldest first. No Set: each table that one outgrows lives until V8's next full collection. */
+  readonly #open: ServerResponse[] = [];
   /** The response to the request that came last. */
   #latest: ServerResponse | undefined;
   /** How many bytes had come when the latest request was done with: any more of them begin another one. */
@@ -23,20 +23,20 @@ export class Connection {
     this.socket = socket;
     // Node forgets responses that wait for their turn when the peer hangs up.
     socket.once('close', () => {
-      for (const response of this.#open) response.emit('close');
+      for (const response of [...this.#open]) response.emit('close');
     });
   }
 
   /** Takes note of a request, by the response to it. */
   add(response: ServerResponse): void {
-    this.#open.add(response);
+    this.#open.push(response);
     this.#latest = response;
     const { req } = response;
     const done = () => {
       this.#bytesDone = this.socket.bytesRead;
     };
     response.once('close', () => {
-      this.#open.delete(response);
+      this.#open.splice(this.#open.indexOf(response), 1);
       // It may have been answered before all of it had come.
       if (!req.complete) req.once('close', done);
       else if (this.#latest === response) this.#latest = undefined;
@@ -51,12 +51,12 @@ export class Connection {
 
   /** The response to the latest request that has come to its end, until it is over. */
   get owed(): ServerResponse | undefined {
-    return [...this.#open].findLast(({ req }) => req.complete);
+    return this.#open.findLast(({ req }) => req.complete);
   }
 
   /** Whether a request has begun to come and has not come to its end. */
   get isMidRequest(): boolean {
-    return this.unread !== undefined || (this.#open.size === 0 && this.socket.bytesRead > this.#bytesDone);
+    return this.unread !== undefined || (this.#open.length === 0 && this.socket.bytesRead > this.#bytesDone);
   }
 
   /** Takes what still comes away from Node's HTTP parser, and throws it away. */

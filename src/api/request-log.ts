@@ -68,7 +68,7 @@ export class RequestLog {
   answered(request: FastifyRequest, reply: FastifyReply, hungUp = false): void {
     if (request.isLogged) return;
     request.isLogged = true;
-    const { method, errorId: error, runId, automationSlug: automation, receivedAt, caller } = request;
+    const { method, errorId: error, runId, automationSlug: automation, receivedAt } = request;
     // Whoever hangs up must not make a service look as if it failed.
     const isUntoldFailure = hungUp && reply.statusCode >= 500;
     if (error !== undefined && !isUntoldFailure) this.#onRejected(request, error);
@@ -87,7 +87,7 @@ export class RequestLog {
         error,
         automation,
         runId,
-        ...caller,
+        ...request.caller,
         // Left out of a line when it is not so.
         hungUp: hungUp || undefined,
       },
