@@ -36,7 +36,7 @@ export async function addJobScript(
   return { lua: script.lua, keys: keysAndArguments.slice(0, script.numberOfKeys) };
 }
 
-/** The script's arguments, in order. Times are in milliseconds; what does not apply is empty. */
+/** The script's arguments, in order. Times are in milliseconds; what does not apply is empty, or absent at the end. */
 const REQUEST = [
   /** Of the job, both JSON. */
   'data',
@@ -93,10 +93,11 @@ end
 ${END_UNHELD}
 
 local automationKey = KEYS[1]
+for i = #ARGV + 1, ${REQUEST.length} do ARGV[i] = '' end
 local ${REQUEST.join(', ')} = unpack(ARGV)
 
 -- The reply was lost with the connection, and ioredis sent the command again.
-if redis.call('EXISTS', '${queue.toKey(lua('runId'))}') == 1 then return {'accepted', runId} end
+if redis.call('EXISTS', '${queue.toKey(lua('runId'))}') == 1 then return {'accepted'} end
 
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -129,8 +130,8 @@ if rateLimit ~= '' then
   if remaining <= 0 then return {'limited', 0, resetMs} end
 end
 
+-- No run has a priority, which would be in a set of its own.
 local waiting = redis.call('LLEN', '${queue.toKey('wait')}') + redis.call('ZCARD', '${queue.toKey('delayed')}')
-  + redis.call('ZCARD', '${queue.toKey('prioritized')}')
 if waiting >= tonumber(maxQueuedRuns) then return {'full'} end
 
 local laneKey, laneRunningKey = '${keys.lane(lua('automationId'))}', '${keys.laneRunning(lua('automationId'))}'
@@ -175,16 +176,16 @@ end
 -- A skipped run is listed as open, too, until it is given its event as every run is that ends.
 redis.call('ZADD', '${keys.openRuns(lua('slug'))}', 0, runId)
 redis.call('ZADD', '${keys.openRuns()}', 0, runId)
-return {'accepted', runId, remaining or false, resetMs or false, isSkipped and 1 or false}
+return {'accepted', isSkipped and 1 or 0, remaining, resetMs}
 `;
 }
 
 export type AcceptedReply = [
   word: 'accepted',
-  runId: string,
-  remaining?: number | null,
-  resetMs?: number | null,
-  isSkipped?: 1 | null,
+  /** Absent when the run had been accepted before. */
+  isSkipped?: 0 | 1,
+  remaining?: number,
+  resetMs?: number,
 ];
 
 /** The script's reply: the verdict and its values. */
@@ -215,6 +216,9 @@ export async function defineAcceptScript(
   const standard = await addJobScript(redis, queue, 0);
   const delayed = await addJobScript(redis, queue, PARKED_MS);
   redis.defineCommand('orcAccept', { lua: acceptLua(standard, delayed, keys, queue), numberOfKeys: 1 });
-  return (automationKey, request) =>
-    redis.orcAccept(automationKey, ...REQUEST.map((name) => request[name] ?? ''));
+  return (automationKey, request) => {
+    const values = REQUEST.map((name) => request[name] ?? '');
+    const lastAt = values.findLastIndex((value) => value !== '');
+    return redis.orcAccept(automationKey, ...values.slice(0, lastAt + 1));
+  };
 }

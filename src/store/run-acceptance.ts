@@ -20,7 +20,6 @@ import {
   type RunJobData,
 } from './queue.ts';
 import type { RedisClock } from './redis-clock.ts';
-import { traceContextIn } from './run-record.ts';
 
 /** A run to accept. */
 export interface NewRun extends TraceContext {
@@ -114,7 +113,7 @@ export class RunAcceptance {
     const repeated = new Set<AcceptReply[0]>();
     for (;;) {
       const refusal = opened.schemaHash && (await this.#refusal(opened, run.payload));
-      const reply = refusal || (await this.#execute(opened, { ...run, id }, limits));
+      const reply = refusal || (await this.#execute(opened, id, run, limits));
       if ('status' in reply) return reply;
       if (repeated.has(reply[0])) throw new QueueUnavailableError(`Redis replied "${reply[0]}" twice.`);
       switch (reply[0]) {
@@ -132,7 +131,7 @@ export class RunAcceptance {
           break;
         }
         case 'accepted':
-          return acceptedVerdict(reply);
+          return acceptedVerdict(id, reply);
         case 'known': {
           const [status, runId, ended] = reply;
           return { status, runId, ...(ended && { ended }) };
@@ -160,22 +159,36 @@ export class RunAcceptance {
     return found.automation.schemaHash === opened.schemaHash ? judged : ['changed'];
   }
 
-  async #execute(automation: TriggeredAutomation, run: NewRun, limits: AcceptLimits): Promise<AcceptReply> {
+  async #execute(
+    automation: TriggeredAutomation,
+    runId: string,
+    run: NewRun,
+    limits: AcceptLimits,
+  ): Promise<AcceptReply> {
     const queue = await this.#queue.open();
     const deadline = await this.#clock.in(limits.endsAt - Date.now());
-    const { id: automationId, slug, updatedAt, keyHash, concurrency, whenBusy, rate } = automation;
-    const { id: runId, payload, idempotencyKey } = run;
-    const idempotency = idempotencyKey === undefined ? undefined : sha256(idempotencyKey);
+    const { slug, keyHash, concurrency, whenBusy } = automation;
+    const idempotency = run.idempotencyKey === undefined ? undefined : sha256(run.idempotencyKey);
+    // Operators, who need no key, have no rate limit either.
+    const rate = keyHash === undefined ? undefined : automation.rate;
+    const skips = concurrency !== undefined && concurrency > 0 && whenBusy === 'skip';
     const request = {
       data: JSON.stringify(dataOf(automation, run, idempotency)),
       options: JSON.stringify(optionsOf(automation)),
       timestamp: Date.now(),
-      ...{ runId, slug, automationId, updatedAt, keyHash, deadline, concurrency, idempotency },
+      runId,
+      slug,
+      automationId: automation.id,
+      updatedAt: automation.updatedAt,
+      keyHash,
+      deadline,
       maxQueuedRuns: limits.maxQueuedRuns,
-      ...(concurrency &&
-        whenBusy === 'skip' && { skippedOutcome: JSON.stringify(skippedOutcome(concurrency)) }),
-      ...(keyHash !== undefined && rate && { rateLimit: rate.limit, rateWindowMs: rate.windowMs }),
-      ...(idempotency !== undefined && { payloadHash: sha256(payload) }),
+      concurrency,
+      skippedOutcome: skips ? JSON.stringify(skippedOutcome(concurrency)) : undefined,
+      rateLimit: rate?.limit,
+      rateWindowMs: rate?.windowMs,
+      idempotency,
+      payloadHash: idempotency === undefined ? undefined : sha256(run.payload),
     };
     this.#script ??= defineAcceptScript(this.#redis, this.#keys, queue);
     const script = await this.#script;
@@ -186,29 +199,33 @@ export class RunAcceptance {
   }
 }
 
-function acceptedVerdict([status, runId, remaining, resetMs, isSkipped]: AcceptedReply): AcceptedVerdict {
-  const hasRate = typeof remaining === 'number' && typeof resetMs === 'number';
+function acceptedVerdict(
+  runId: string,
+  [status, isSkipped, remaining, resetMs]: AcceptedReply,
+): AcceptedVerdict {
+  const hasRate = remaining !== undefined && resetMs !== undefined;
   return {
-    ...{ status, runId },
+    status,
+    runId,
     ...(hasRate && { rate: { remaining, resetMs } }),
-    ...(isSkipped && { isSkipped: true }),
+    ...(isSkipped === 1 && { isSkipped: true }),
   };
 }
 
-/** A job's data. @param idempotency SHA-256 of its idempotency key */
-function dataOf(automation: TriggeredAutomation, run: NewRun, idempotency: string | undefined): RunJobData {
-  const { payload, requestId, caller, retryOf } = run;
+/** A job's data, for JSON, which leaves out what is undefined. @param idempotency SHA-256 of its idempotency key */
+function dataOf(automation: TriggeredAutomation, run: NewRun, idempotency: string | undefined) {
   return {
     format: JOB_FORMAT,
     automationId: automation.id,
-    payload,
-    requestId,
-    ...traceContextIn(run),
-    ...(caller && { caller }),
-    ...(idempotency !== undefined && { idempotency }),
-    ...(automation.concurrency !== undefined && { inLane: true }),
-    ...(retryOf !== undefined && { retryOf }),
-  };
+    payload: run.payload,
+    requestId: run.requestId,
+    traceparent: run.traceparent,
+    tracestate: run.tracestate,
+    caller: run.caller,
+    idempotency,
+    inLane: automation.concurrency === undefined ? undefined : true,
+    retryOf: run.retryOf,
+  } satisfies { [Name in keyof RunJobData]: RunJobData[Name] | undefined };
 }
 
 /** A job's options. */

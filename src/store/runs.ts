@@ -181,7 +181,7 @@ export class RunQueue {
   /** How many runs wait, including those between two attempts. */
   async countQueued(): Promise<number> {
     const queue = await this.#queue.open();
-    return queue.getJobCountByTypes('waiting', 'prioritized', 'delayed');
+    return queue.getJobCountByTypes('waiting', 'delayed');
   }
 
   /** Whether the queue is paused, which orc itself never does. */
