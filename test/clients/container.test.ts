@@ -192,7 +192,7 @@ describe.runIf(canBuildImages())('the image of the Dockerfile', () => {
     const logs = await orc('runs', 'logs', String(body['runId']));
     // The look itself works: it reads an environment, and knows the processes.
     expect(logs).toContain('ORC_WORKER=');
-    expect(logs).toMatch(/node --max-semi.*tini --/s);
+    expect(logs).toMatch(/node --min-semi.*tini --/s);
     expect(logs).not.toContain('reads');
     expect(logs).not.toContain(secret);
     expect(logs).toContain('EACCES');
