@@ -30,6 +30,9 @@ export default defineConfig({
     dir: 'dist',
     cleanDir: true,
     chunkFileNames: 'chunks/[name].js',
+    // For stack traces with `--enable-source-maps`, which name files and lines and show no text.
+    sourcemap: true,
+    sourcemapExcludeSources: true,
     // Node keeps the text of what it has loaded: in two bytes for every character of a file that has one beyond Latin-1.
     charset: 'ascii',
     comments: false,
