@@ -38,7 +38,7 @@ EXPOSE 3000 3001
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=5s --start-period=10s --retries=3 \
   CMD ["/usr/local/lib/orc/node", "-e", "fetch(`http://127.0.0.1:${process.env.OPS_PORT}/ready`).then(({ ok }) => process.exit(ok ? 0 : 1), () => process.exit(1))"]
-ENTRYPOINT ["tini", "--", "/usr/local/lib/orc/node", "--min-semi-space-size=8", "--max-semi-space-size=8", "dist/orc.js"]
+ENTRYPOINT ["tini", "--", "/usr/local/lib/orc/node", "--min-semi-space-size=8", "--max-semi-space-size=8", "--no-maglev", "dist/orc.js"]
 CMD ["api"]
 
 # For docs/agents/compose.yaml: what the workers of agents reach the world through.

@@ -9,11 +9,14 @@ export type LogRecord = { level: string; msg: string } & Record<string, unknown>
 
 /**
  * What Node is started with for `orc api`, `orc worker` and `orc console`: here, in the image and by systemd. V8 collects new
- * objects when there are 8 MB of them. By its own limit an API under load takes 16 MB more, or 80 with Node 24. The space keeps
- * its size because V8 makes it smaller at rest, and requests then cost a tenth more CPU, up to two thirds with Node 24, for as long as
- * the process lives.
+ * objects when there are 8 MB of them, and keeps that much room for them also at rest. Maglev, a compiler that Node 20 and 22 do
+ * not use, makes no request faster. What each flag is worth: docs/performance.md, "What Node is told of memory".
  */
-export const NODE_FLAGS: readonly string[] = ['--min-semi-space-size=8', '--max-semi-space-size=8'];
+export const NODE_FLAGS: readonly string[] = [
+  '--min-semi-space-size=8',
+  '--max-semi-space-size=8',
+  '--no-maglev',
+];
 
 export interface OrcChild {
   /** Resolves when the child is ready for work; rejects with its last output when it ends before that. */
