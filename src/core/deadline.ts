@@ -11,12 +11,6 @@ export class DeadlineError extends Error {
 export function withDeadline<T>(promise: Promise<T>, ms: number): Promise<T> {
   return new Promise((resolve, reject) => {
     const timer = setTimeout(() => reject(new DeadlineError(`not done within ${ms} ms`)), Math.max(ms, 0));
-    const settle =
-      <Result>(done: (result: Result) => void) =>
-      (result: Result) => {
-        clearTimeout(timer);
-        done(result);
-      };
-    promise.then(settle(resolve), settle(reject));
+    void promise.then(resolve, reject).finally(() => clearTimeout(timer));
   });
 }

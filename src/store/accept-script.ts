@@ -36,7 +36,7 @@ export async function addJobScript(
   return { lua: script.lua, keys: keysAndArguments.slice(0, script.numberOfKeys) };
 }
 
-/** The script's arguments, in order. Times are in milliseconds; what does not apply is empty, or absent at the end. */
+/** The script's arguments, in order. Times are in milliseconds; what does not apply is empty. */
 const REQUEST = [
   /** Of the job, both JSON. */
   'data',
@@ -93,7 +93,6 @@ end
 ${END_UNHELD}
 
 local automationKey = KEYS[1]
-for i = #ARGV + 1, ${REQUEST.length} do ARGV[i] = '' end
 local ${REQUEST.join(', ')} = unpack(ARGV)
 
 -- The reply was lost with the connection, and ioredis sent the command again.
@@ -216,9 +215,6 @@ export async function defineAcceptScript(
   const standard = await addJobScript(redis, queue, 0);
   const delayed = await addJobScript(redis, queue, PARKED_MS);
   redis.defineCommand('orcAccept', { lua: acceptLua(standard, delayed, keys, queue), numberOfKeys: 1 });
-  return (automationKey, request) => {
-    const values = REQUEST.map((name) => request[name] ?? '');
-    const lastAt = values.findLastIndex((value) => value !== '');
-    return redis.orcAccept(automationKey, ...values.slice(0, lastAt + 1));
-  };
+  return (automationKey, request) =>
+    redis.orcAccept(automationKey, ...REQUEST.map((name) => request[name] ?? ''));
 }

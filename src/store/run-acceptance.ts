@@ -20,6 +20,7 @@ import {
   type RunJobData,
 } from './queue.ts';
 import type { RedisClock } from './redis-clock.ts';
+import { traceContextIn } from './run-record.ts';
 
 /** A run to accept. */
 export interface NewRun extends TraceContext {
@@ -219,8 +220,7 @@ function dataOf(automation: TriggeredAutomation, run: NewRun, idempotency: strin
     automationId: automation.id,
     payload: run.payload,
     requestId: run.requestId,
-    traceparent: run.traceparent,
-    tracestate: run.tracestate,
+    ...traceContextIn(run),
     caller: run.caller,
     idempotency,
     inLane: automation.concurrency === undefined ? undefined : true,
