@@ -2,9 +2,12 @@ import { type Config, consoleUrlOf } from '../config.ts';
 import { withDeadline } from '../core/deadline.ts';
 import { type Logger, limitRepeats } from '../logger.ts';
 import type { Ops } from '../ops/start-ops.ts';
-import { connect, outageReporter } from '../store/connect.ts';
+import { connect, outageReporter, untilReady } from '../store/connect.ts';
 import { createStore } from '../store/store.ts';
 import { buildConsole } from './app.ts';
+
+/** How long it waits for Redis before it listens, in milliseconds, so that the first page is not an error. */
+const FIRST_CONNECTION_MS = 2000;
 
 export interface RunningConsole {
   /** Where it listens, such as `http://127.0.0.1:3001`. */
@@ -14,7 +17,7 @@ export interface RunningConsole {
 }
 
 /**
- * Starts the console process's work: listens, whether Redis is there or not.
+ * Starts the console process's work: listens, after a moment even without Redis.
  *
  * @throws when the address cannot be listened on
  */
@@ -51,10 +54,12 @@ export async function startConsole(
   let isListening = false;
   ops?.attach({
     store,
+    // Without Redis it is ready all the same: its pages say what is wrong.
     notReadyBecause: () => (isListening ? undefined : 'The process is starting.'),
   });
   let url: string;
   try {
+    await untilReady(redis, FIRST_CONNECTION_MS);
     url = await app.listen({ host: hostOf(config), port: config.CONSOLE_PORT });
   } catch (error) {
     await store.close();
