@@ -1,9 +1,6 @@
-import { spawn } from 'node:child_process';
-import { once } from 'node:events';
 import { mkdir, stat, writeFile } from 'node:fs/promises';
 import { isAbsolute, join, resolve } from 'node:path';
 import type { CommandAction } from '../../core/actions/command.ts';
-import { withDeadline } from '../../core/deadline.ts';
 import type { AttemptResult } from '../../core/run.ts';
 import { LOCK_LOST } from '../lease.ts';
 import { removeFolder } from '../remove-folder.ts';
@@ -14,9 +11,8 @@ import {
   LOST_GRACE_MS,
   markOf,
   noteMissing,
-  OUTPUT_DRAIN_MS,
+  startProgram,
   TERMINATION_GRACE_MS,
-  terminationOf,
 } from './program.ts';
 
 /** The exit code of a shell that did not find a command (POSIX, "Exit Status for Commands"). */
@@ -116,44 +112,31 @@ async function execute(
 ): Promise<AttemptResult | 'interrupted'> {
   await guard.ready;
   if (signal.aborted) return 'interrupted';
-  const [program = '', ...args] = argv;
-  const mark = markOf(run, guard.workerId);
   const guarded = guard.watch(run, lease);
   try {
-    const child = spawn(program, args, { cwd, env, detached: true, stdio: 'pipe' });
-    const exited = once(child, 'exit') as Promise<[number | null, NodeJS.Signals | null]>;
-    const closed = once(child, 'close');
-    closed.catch(() => {});
-    const group = child.pid;
-    // What could not be started may have no outputs to listen to; why is the error that this rejects with.
-    if (group === undefined) return judge(...(await exited));
-    guarded.leads(group);
-    child.stdout.on('data', (data: Buffer) => log.write('stdout', data));
-    child.stderr.on('data', (data: Buffer) => log.write('stderr', data));
-    // A command need not read its input; then the pipe breaks, which is no failure.
-    child.stdin.on('error', () => {});
-    child.stdin.end(run.payload);
+    const program = await startProgram(argv, { cwd, env }, markOf(run, guard.workerId));
+    guarded.leads(program.group);
+    program.stdout.on('data', (data: Buffer) => log.write('stdout', data));
+    program.stderr.on('data', (data: Buffer) => log.write('stderr', data));
+    program.stdin.end(run.payload);
 
-    const termination = terminationOf(group, mark);
     let interruption: unknown;
     const interrupt = () => {
       interruption = signal.reason;
       if (interruption === TIMED_OUT) {
         log.note(`The time limit of ${timeoutMs} ms is over: the command is told to end.`);
       }
-      termination.begin(interruption === LOCK_LOST ? LOST_GRACE_MS : TERMINATION_GRACE_MS);
+      program.terminate(interruption === LOCK_LOST ? LOST_GRACE_MS : TERMINATION_GRACE_MS);
     };
     signal.addEventListener('abort', interrupt, { once: true });
+    if (signal.aborted) interrupt();
 
-    const [exitCode, exitSignal] = await exited;
+    const [exitCode, exitSignal] = await program.exited;
     // Its outcome is certain from here on, whatever happens while its last output is read.
     signal.removeEventListener('abort', interrupt);
-    // What the command left running in its group ends with it, and lets go of the outputs.
-    await termination.complete();
+    await program.endGroup();
     guarded.end();
-    await withDeadline(closed, OUTPUT_DRAIN_MS).catch(() => {});
-    child.stdout.destroy();
-    child.stderr.destroy();
+    await program.drain();
     if (interruption === TIMED_OUT) return judge(exitCode, exitSignal, timeoutMs);
     return interruption === undefined ? judge(exitCode, exitSignal) : 'interrupted';
   } finally {

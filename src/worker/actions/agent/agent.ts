@@ -113,7 +113,7 @@ class AgentAttempt {
       await guard.ready;
       if (signal.aborted) return 'interrupted';
       guarded = guard.watch(run, lease);
-      const outcome = await this.#keepChanges(await this.#work(scratch, files, guarded));
+      const outcome = await this.#keepChanges(await this.#work(files, guarded));
       if (signal.reason !== LOCK_LOST) await artifacts.collect(files.artifacts);
       await this.#costs.settled();
       if (outcome === 'interrupted') return outcome;
@@ -192,7 +192,6 @@ class AgentAttempt {
   }
 
   async #work(
-    _scratch: string,
     files: AttemptFiles & { home: string; workspace: string },
     guarded: GuardedCommand,
   ): Promise<RunOutcome | 'interrupted'> {

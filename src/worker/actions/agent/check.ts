@@ -1,8 +1,5 @@
-import { spawn } from 'node:child_process';
-import { once } from 'node:events';
-import { withDeadline } from '../../../core/deadline.ts';
 import type { RunMark } from '../../run-processes.ts';
-import { OUTPUT_DRAIN_MS, terminationOf } from '../program.ts';
+import { startProgram } from '../program.ts';
 
 /** Kept of what a check prints, in bytes: its end, where test runners say what failed. */
 const OUTPUT_BYTES = 16 * 1024;
@@ -31,16 +28,8 @@ export async function runCheck(
   signal: AbortSignal,
   graceMs: number,
 ): Promise<CheckResult> {
-  const [program = '', ...args] = [...wrap, 'sh', '-c', check];
-  const child = spawn(program, args, { ...options, detached: true, stdio: ['ignore', 'pipe', 'pipe'] });
-  const ended = once(child, 'exit') as Promise<[number | null, NodeJS.Signals | null]>;
-  const closed = once(child, 'close');
-  closed.catch(() => undefined);
-  const group = child.pid;
-  if (group === undefined) {
-    await ended;
-    throw new Error('it has no process id');
-  }
+  const program = await startProgram([...wrap, 'sh', '-c', check], options, mark);
+  program.stdin.end();
   let output = Buffer.alloc(0);
   let cutBytes = 0;
   const keep = (data: Buffer) => {
@@ -49,18 +38,15 @@ export async function runCheck(
     cutBytes += Math.max(all.length - OUTPUT_BYTES, 0);
     output = Buffer.from(all.subarray(-OUTPUT_BYTES));
   };
-  child.stdout.on('data', keep);
-  child.stderr.on('data', keep);
-  const termination = terminationOf(group, mark);
-  const interrupt = () => termination.begin(graceMs);
+  program.stdout.on('data', keep);
+  program.stderr.on('data', keep);
+  const interrupt = () => program.terminate(graceMs);
   signal.addEventListener('abort', interrupt, { once: true });
   if (signal.aborted) interrupt();
-  const [exitCode, exitSignal] = await ended;
+  const [exitCode, exitSignal] = await program.exited;
   signal.removeEventListener('abort', interrupt);
-  await termination.complete();
-  await withDeadline(closed, OUTPUT_DRAIN_MS).catch(() => undefined);
-  child.stdout.destroy();
-  child.stderr.destroy();
+  await program.endGroup();
+  await program.drain();
   const text = output.toString();
   return {
     ...(exitCode !== null && { exitCode }),
