@@ -1,3 +1,4 @@
+import type { IncomingMessage } from 'node:http';
 import type { Socket } from 'node:net';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { ERRORS, type ErrorId } from '../core/errors.ts';
@@ -40,6 +41,8 @@ export class RequestLog {
   readonly #onRejected: RejectionListener;
   /** Of lines about requests that proved nothing. */
   readonly #limit: LineLimit<Kind>;
+  /** Requests that were answered before all of them had come, without Fastify. It learns of their end, and answers nobody. */
+  readonly #cutOff = new WeakSet<IncomingMessage>();
 
   /** @param onRejected is told of each request that was answered with an error */
   constructor(logger: Logger, onRejected: RejectionListener = () => undefined) {
@@ -66,7 +69,7 @@ export class RequestLog {
    * @param hungUp whether the client did not wait for all of the answer
    */
   answered(request: FastifyRequest, reply: FastifyReply, hungUp = false): void {
-    if (request.isLogged) return;
+    if (request.isLogged || this.#cutOff.has(request.raw)) return;
     request.isLogged = true;
     const { method, errorId: error, runId, automationSlug: automation, receivedAt } = request;
     // Whoever hangs up must not make a service look as if it failed.
@@ -102,12 +105,24 @@ export class RequestLog {
     log.error({ err }, message);
   }
 
-  /** Of what was refused before Fastify had anything to do with it. */
-  refused(error: ErrorId, message: Message, { remoteAddress: address }: Socket): void {
+  /**
+   * Of what was refused without Fastify.
+   *
+   * @param request when its headers had come
+   */
+  refused(
+    error: ErrorId,
+    message: Message,
+    { remoteAddress: address }: Socket,
+    request?: IncomingMessage,
+  ): void {
+    if (request) this.#cutOff.add(request);
     const { statusCode } = ERRORS[error];
     if (!this.#logger.isLevelEnabled('info')) return;
     if (!this.#limit.admits({ message, level: 'info', statusCode, error })) return;
-    this.#logger.info({ statusCode, error, address }, message);
+    const { method, url } = request ?? {};
+    const path = url === undefined ? undefined : loggablePath(url);
+    this.#logger.info({ method, path, statusCode, error, address }, message);
   }
 
   /** Says what was only counted so far. */

@@ -1,4 +1,4 @@
-import { type Server, type ServerResponse, STATUS_CODES } from 'node:http';
+import { type IncomingMessage, type Server, type ServerResponse, STATUS_CODES } from 'node:http';
 import type { Socket } from 'node:net';
 import type { ConnectionError } from 'fastify';
 import { ERRORS, type ErrorId, errorBody } from '../core/errors.ts';
@@ -56,19 +56,25 @@ export class SocketErrors {
       if (!socket.writable) return;
       // One request is not answered twice: it may have been refused before the rest of it came.
       if (unread?.headersSent) connection.end();
-      else this.#answer(connection, id, headers);
+      else this.#answer(connection, id, headers, unread?.req);
     };
     if (owed) owed.once('close', end);
     else end();
   }
 
-  #answer(connection: Connection, id: ErrorId, headers: Record<string, string>): void {
+  /** @param request the one that is cut off by it */
+  #answer(
+    connection: Connection,
+    id: ErrorId,
+    headers: Record<string, string>,
+    request?: IncomingMessage,
+  ): void {
     const { statusCode } = ERRORS[id];
     const body = JSON.stringify(errorBody(id));
     const fields = { ...headersOf(body), ...headers, Date: new Date().toUTCString(), Connection: 'close' };
     const lines = Object.entries(fields).map(([name, value]) => `${name}: ${value}`);
     this.#metrics?.requestRejected(id);
-    this.#log.refused(id, 'connection closed', connection.socket);
+    this.#log.refused(id, 'connection closed', connection.socket, request);
     connection.end([`HTTP/1.1 ${statusCode} ${STATUS_CODES[statusCode]}`, ...lines, '', body].join('\r\n'));
   }
 
@@ -77,11 +83,11 @@ export class SocketErrors {
    * so that the connection stays open: requests that came right behind this one are answered, too.
    */
   #refuseExpectation(response: ServerResponse): void {
+    const { req } = response;
     const { statusCode } = ERRORS.expectation_failed;
     const body = JSON.stringify(errorBody('expectation_failed'));
     this.#metrics?.requestRejected('expectation_failed');
-    this.#log.refused('expectation_failed', 'request', response.req.socket);
-    const { req } = response;
+    this.#log.refused('expectation_failed', 'request', req.socket, req);
     if (req.headers.upgrade === undefined) {
       response.writeHead(statusCode, headersOf(body)).end(body);
       return;

@@ -186,17 +186,27 @@ describe('the line of a client that has hung up says so,', () => {
   });
 });
 
-test('a client that goes away in the middle of its body is no failure of the service', async () => {
+test('a request that is malformed in its body has one line, which says what was answered', async () => {
   const closed = new Promise((resolve) => {
     app.server.once('connection', (socket) => socket.once('close', resolve));
   });
-  const head = `POST /orc/api/automation-triggers/logged HTTP/1.1\r\nhost: a\r\nx-api-key: ${key}\r\n`;
+  const head = `POST /orc/api/automation-triggers/cut-off HTTP/1.1\r\nhost: a\r\nx-request-id: cut-off\r\nx-api-key: ${key}\r\n`;
   const broken = await send(`${head}transfer-encoding: chunked\r\n\r\n2\r\n{}\r\n`, 'zz\r\n');
   expectError(broken, 400, 'bad_request');
   await closed;
   // What the broken request led to is over when a later one that goes the same way is.
   await logged(trigger('logged', key, '{}'));
-  expect(log.text.filter((line) => line.includes('"level":"error"') && line.includes('aborted'))).toEqual([]);
+  const lines = log.text.filter((line) => line.includes('cut-off') || line.includes('aborted'));
+  expect(lines.map((line) => JSON.parse(line))).toMatchObject([
+    {
+      msg: 'connection closed',
+      method: 'POST',
+      path: '/orc/api/automation-triggers/cut-off',
+      statusCode: 400,
+      error: 'bad_request',
+      address: '127.0.0.1',
+    },
+  ]);
 });
 
 describe('the log holds no key', () => {
