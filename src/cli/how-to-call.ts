@@ -1,5 +1,6 @@
 import { isAbsolute, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { quoteWord } from '../core/command-line.ts';
 
 /** How a user who works in a folder calls this orc. */
 export interface HowToCall {
@@ -15,23 +16,19 @@ export interface HowToCall {
  */
 export function howToCall(packageRoot: URL, directory: string, redisUrl: string): HowToCall {
   const root = fileURLToPath(packageRoot).replace(/\/$/, '');
-  const executable = quotedForShell(`${root}/dist/orc.js`);
-  const setting = `REDIS_URL=${quotedForShell(redisUrl)}`;
+  const executable = quoteWord(`${root}/dist/orc.js`);
+  const setting = `REDIS_URL=${quoteWord(redisUrl)}`;
   const [, project] = /^(.*)\/node_modules\/(?:@[^/]+\/)?[^/]+$/.exec(root) ?? [];
   // npx runs the package that it is called in, or one of a folder node_modules here or further up.
   const isLocal = isWithin(directory, project ?? root);
   if (project !== undefined && !isLocal) return { here: 'orc', elsewhere: `export ${setting}` };
   return {
     here: isLocal ? 'npx orc' : executable,
-    elsewhere: `alias orc=${quotedForShell(`${setting} ${executable}`)}`,
+    elsewhere: `alias orc=${quoteWord(`${setting} ${executable}`)}`,
   };
 }
 
 function isWithin(directory: string, folder: string): boolean {
   const path = relative(folder, directory);
   return path !== '..' && !path.startsWith('../') && !isAbsolute(path);
-}
-
-function quotedForShell(text: string): string {
-  return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
 }

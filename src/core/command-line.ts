@@ -1,6 +1,6 @@
-/** One word of a command line, quoted so that {@link wordsOf} reads it as it is. */
+/** One word of a command line, quoted so that a shell and {@link wordsOf} read it as it is. */
 export function quoteWord(word: string): string {
-  return /^[\w@%+=:,./{}-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`;
+  return /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`;
 }
 
 /** A word, or a part of one: quoted, escaped or plain. */
