@@ -74,7 +74,7 @@ export async function executeRun(
     artifacts = new AttemptArtifacts(dependencies.artifactLimitBytes);
     const context = { run, log, artifacts, timeoutMs, lease, guard };
     result = await settleAttempt(
-      (ending) => actions.perform(automation, { ...context, signal: ending }),
+      (ending) => actions.perform(automation, { ...context, ...ending }),
       timeoutMs,
       signal,
     ).catch((err: Error) => {

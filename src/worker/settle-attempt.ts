@@ -1,11 +1,15 @@
+import { withDeadline } from '../core/deadline.ts';
 import type { AttemptResult } from '../core/run.ts';
-import { TIMED_OUT } from './actions/action.ts';
+import { type ActionContext, TIMED_OUT } from './actions/action.ts';
 
 /**
  * How long an action may take to end what it started, in milliseconds: a little more than a command needs that has to be
  * killed, and less than the worker waits at its own end. After that its attempt settles without it.
  */
 const ENDING_MS = 6500;
+
+/** How long an attempt that is done waits until what it leaves is removed, in milliseconds. */
+const TIDYING_MS = 60_000;
 
 /**
  * Lets an action act until it is done, its time limit is over, or the attempt must end early. All action types go this
@@ -14,13 +18,15 @@ const ENDING_MS = 6500;
  * @param signal aborted when the attempt must end early; its reason is handed on, unless the time limit came first
  */
 export async function settleAttempt(
-  act: (signal: AbortSignal) => Promise<AttemptResult | 'interrupted'>,
+  act: (context: Pick<ActionContext, 'signal' | 'tidyUp'>) => Promise<AttemptResult | 'interrupted'>,
   timeoutMs: number,
   signal: AbortSignal,
 ): Promise<AttemptResult | 'interrupted'> {
   const ending = new AbortController();
   const interrupt = () => ending.abort(signal.reason);
   const timeLimit = setTimeout(() => ending.abort(TIMED_OUT), timeoutMs);
+  const removals: Promise<unknown>[] = [];
+  const tidyUp = (removal: Promise<unknown>) => void removals.push(removal);
   let givingUp: NodeJS.Timeout | undefined;
   const givenUp = new Promise<'interrupted'>((resolve) => {
     ending.signal.addEventListener('abort', () => {
@@ -29,12 +35,14 @@ export async function settleAttempt(
   });
   signal.addEventListener('abort', interrupt);
   if (signal.aborted) interrupt();
+  const acting = Promise.race([act({ signal: ending.signal, tidyUp }), givenUp]);
   try {
-    const result = await Promise.race([act(ending.signal), givenUp]);
+    const result = await acting.finally(() => clearTimeout(timeLimit));
     const isTimedOut = result === 'interrupted' && ending.signal.reason === TIMED_OUT;
     return isTimedOut ? timedOut(`The attempt took longer than ${timeoutMs} ms and was ended.`) : result;
   } finally {
-    clearTimeout(timeLimit);
+    const tidying = Promise.race([Promise.allSettled(removals), givenUp]);
+    await withDeadline(tidying, TIDYING_MS).catch(() => undefined);
     clearTimeout(givingUp);
     signal.removeEventListener('abort', interrupt);
   }

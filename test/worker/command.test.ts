@@ -340,7 +340,7 @@ test('a worker that has no file descriptors left fails the attempt and lives on'
     const run = { payload: Buffer.from('{}'), acceptedAt: new Date() };
     const log = { note() {}, write() {} };
     const guard = { ready: Promise.resolve(), watch: () => ({ leads() {}, end() {} }) };
-    const context = { run, log, timeoutMs: 1e6, signal: new AbortController().signal, guard };
+    const context = { run, log, timeoutMs: 1e6, signal: new AbortController().signal, guard, tidyUp() {} };
     const workFolders = openWorkFolders(() => undefined);
     const settings = { environment: process.env, workFolders };
     await workFolders.create();

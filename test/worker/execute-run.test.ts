@@ -245,6 +245,36 @@ test('an attempt settles at its time limit, on cancel and on shutdown though its
   expect(shutDownOnce).toMatchObject({ reason: 'worker_lost' });
 });
 
+test('what an attempt leaves is removed before its run ends, and changes nothing about how it ended', async () => {
+  const { run } = await accepted('leaves', { timeoutMs: 100 });
+  let isRemoved = false;
+  const actions: Actions = {
+    perform: async (_, { tidyUp }) => {
+      // Longer than the attempt, and any attempt that must end, may take.
+      const removal = new Promise((resolve) => setTimeout(resolve, 7000));
+      tidyUp(removal.then(() => (isRemoved = true)));
+      return { outcome: { status: 'succeeded', reason: 'exit_code', message: 'Done.' }, mayRetry: false };
+    },
+    secretsOf: () => [],
+  };
+  const result = await execute(run, undefined, undefined, undefined, actions);
+  expect([result, isRemoved]).toMatchObject([{ outcome: { status: 'succeeded' } }, true]);
+});
+
+test('a run that must end early does not wait until all is removed', async () => {
+  const { run } = await accepted('leaves-early');
+  const controller = new AbortController();
+  const actions: Actions = {
+    perform: async (_, { tidyUp }) => {
+      tidyUp(new Promise(() => controller.abort(SHUTTING_DOWN)));
+      return { outcome: { status: 'succeeded', reason: 'exit_code', message: 'Done.' }, mayRetry: false };
+    },
+    secretsOf: () => [],
+  };
+  const result = await execute(run, controller.signal, undefined, undefined, actions);
+  expect(result).toMatchObject({ outcome: { status: 'succeeded' } });
+});
+
 test('what an action prints after its attempt has settled is not in the log', async () => {
   const { run } = await accepted('talks-on', { timeoutMs: 100 });
   let log: OutputLog | undefined;

@@ -145,7 +145,7 @@ export function openWorkbench() {
     const { timeoutMs = 25_000, signal = new AbortController().signal, guard = NO_GUARD } = options;
     const artifacts = new AttemptArtifacts(ARTIFACT_LIMIT_BYTES);
     const context = { run, log, artifacts, timeoutMs, lease: FOR_EVER, guard };
-    const result = await settleAttempt((ending) => act({ ...context, signal: ending }), timeoutMs, signal);
+    const result = await settleAttempt((ending) => act({ ...context, ...ending }), timeoutMs, signal);
     await log.flush();
     return { run, result, artifacts, ...(await readLog(store, run.id)) };
   }

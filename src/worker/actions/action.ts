@@ -39,6 +39,8 @@ export interface ActionContext {
    * seconds and returns `interrupted`, or how it ended.
    */
   signal: AbortSignal;
+  /** Takes the removal of what the action leaves: it is waited for, but does not count into the time limit. */
+  tidyUp(removal: Promise<unknown>): void;
   lease: Readonly<Lease>;
   guard: Guard;
 }

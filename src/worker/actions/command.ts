@@ -34,7 +34,7 @@ async function runCommand(
   { environment, workFolders }: CommandSettings,
   context: ActionContext,
 ): Promise<AttemptResult | 'interrupted'> {
-  const { log, run } = context;
+  const { log, run, tidyUp } = context;
   let scratch: string | undefined;
   try {
     scratch = await workFolders.create();
@@ -61,7 +61,7 @@ async function runCommand(
     return { outcome: { status: 'failed', reason: 'not_started', message }, mayRetry: true };
   } finally {
     // A folder that cannot be removed changes nothing about how the command ended.
-    if (scratch !== undefined) await removeFolder(scratch).catch((error) => log.note(String(error)));
+    if (scratch !== undefined) tidyUp(removeFolder(scratch).catch((error) => log.note(String(error))));
   }
 }
 

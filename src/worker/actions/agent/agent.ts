@@ -130,9 +130,15 @@ class AgentAttempt {
       signal.removeEventListener('abort', interrupt);
       guarded?.end();
       this.#transcript.end();
-      // A folder that cannot be removed changes nothing about how the agent ended.
-      if (scratch !== undefined) await removeFolder(scratch).catch((error) => log.note(String(error)));
-      await this.#repository?.remove().catch((error) => log.note(String(error)));
+      this.#tidyUp(scratch);
+    }
+  }
+
+  /** A folder that cannot be removed changes nothing about how the agent ended. */
+  #tidyUp(scratch: string | undefined): void {
+    const { log, tidyUp } = this.#context;
+    for (const removal of [scratch && removeFolder(scratch), this.#repository?.remove()]) {
+      if (removal) tidyUp(removal.catch((error) => log.note(String(error))));
     }
   }
 
