@@ -1,5 +1,5 @@
 import { actionTypeOf } from '../core/actions/actions.ts';
-import { type Automation, MAX_GRACE_MS } from '../core/automation.ts';
+import { type Automation, type AutomationDefinition, MAX_GRACE_MS } from '../core/automation.ts';
 import { type AutomationEntry, definitionOf, didYouMean, masked } from '../core/automation-entry.ts';
 import { curlLine } from '../core/curl-line.ts';
 import { parseDuration } from '../core/durations.ts';
@@ -82,7 +82,7 @@ then run \`orc automations set <slug> --schema <file>\`. Formats are not checked
       output.line();
       output.line('Save this now: it is never shown again. Start a run with');
       output.line();
-      output.line(`  ${curlLine(origin, slug, apiKey)}`);
+      output.line(`  ${curlLine(origin, slug, apiKey, examplePayload(definition))}`);
     });
   for (const option of AUTOMATION_OPTIONS) create.addOption(option);
 
@@ -187,16 +187,24 @@ becomes another, and the options of the old one are removed.`,
   ] as const) {
     group
       .command(verb)
-      .description(enabled ? 'accept triggers again' : 'reject triggers and cancel its waiting runs')
+      .description(
+        enabled
+          ? 'accept triggers again'
+          : 'reject triggers; a waiting run is cancelled when a worker takes it',
+      )
       .argument('<slug>', 'the automation')
       .option('--json', 'print JSON')
       .moreHelp({ examples: [`orc automations ${verb} nightly-report`] })
       .action(async (slug: string, { json }: { json?: boolean }) => {
-        await withStore(context, async (store) => {
+        const open = await withStore(context, async (store) => {
           if (!(await store.automations.setEnabled(slug, enabled))) throw await unknownSlug(store, slug);
+          return store.index.countOpen([slug]);
         });
         if (json) return output.json({ slug, enabled });
         output.line(`The automation ${slug} is ${verb}d.`);
+        if (enabled || open[0] === 0) return;
+        output.line(`${open[0]} of its runs have not ended. To cancel those that wait at once:`);
+        output.line(`orc runs cancel --automation ${slug} --status queued`);
       });
   }
 
@@ -350,6 +358,11 @@ function failFor(option: string) {
   return ({ message, cause }: CommandError): never => {
     throw new CommandError(`${option} ${message}`, { cause });
   };
+}
+
+/** What the printed line sends: a schema may refuse an empty object. */
+function examplePayload({ schema }: AutomationDefinition): string {
+  return schema === undefined ? '{}' : '@payload.json';
 }
 
 /** One line about a command that will not be found; empty if there is nothing to warn of. */

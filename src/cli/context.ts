@@ -39,10 +39,10 @@ export async function redisUrlOf({ config, directory, stateDir }: CommandContext
   const { running, refused } = await findLocal(directory, stateDir());
   if (running) return running.redisUrl;
   const ignored = refused.map((reason) => `\nIgnored: ${reason}`).join('');
-  throw new CommandError(
-    `There is no Redis: start \`orc local\` in this folder, or set REDIS_URL.${ignored}`,
-    { error: 'redis_unavailable' },
-  );
+  throw new CommandError('There is no Redis.', {
+    error: 'redis_unavailable',
+    hint: `Start \`orc local\` in this folder, or set REDIS_URL.${ignored}`,
+  });
 }
 
 /** The origin of the API, as far as this machine knows. */

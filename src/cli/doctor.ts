@@ -68,8 +68,7 @@ async function checkStore(context: CommandContext, config: Config): Promise<Find
     });
   } catch (error) {
     if (!(error instanceof CommandError)) throw error;
-    const message = [error.message, error.hint].join(' ').trim();
-    return [problem('redis', message, 'start `orc local` in this folder, or set REDIS_URL')];
+    return [problem('redis', error.message, error.hint ?? 'set REDIS_URL to the Redis of orc')];
   }
 }
 

@@ -1,9 +1,21 @@
-import { Command } from 'commander';
+import { Command, type ErrorOptions } from 'commander';
 
 /** A command whose help says more below its options. */
 export class OrcCommand extends Command {
   override createCommand(name?: string): OrcCommand {
     return new OrcCommand(name);
+  }
+
+  /** What a usage error tells its reader to do: ``See `orc runs list --help`.`` */
+  get seeHelp(): string {
+    const names: string[] = [];
+    for (let command: Command | null = this; command; command = command.parent) names.unshift(command.name());
+    return `See \`${names.join(' ')} --help\`.`;
+  }
+
+  override error(message: string, options?: ErrorOptions): never {
+    this.showHelpAfterError(this.seeHelp);
+    return super.error(message, options);
   }
 
   /**

@@ -28,8 +28,6 @@ import { triggerCommand } from './trigger.ts';
 const FAILURE = 1;
 const USAGE = 2;
 
-const SEE_HELP = 'See `orc <command> --help`.';
-
 /** One call of `orc`, by a shell or by a test. */
 export interface Invocation {
   /** What follows `orc`. */
@@ -52,13 +50,22 @@ export interface Invocation {
 export async function runProgram(invocation: Invocation): Promise<number> {
   const { args } = invocation;
   const context = contextOf(invocation, asksForJson(args));
+  const program = createProgram(context);
   try {
-    await createProgram(context).parseAsync(args, { from: 'user' });
+    await program.parseAsync(args, { from: 'user' });
     return 0;
   } catch (error) {
-    report(error, context.output, asksForJson(args));
+    const { seeHelp } = commandIn(program, args);
+    report(error, seeHelp, context.output, asksForJson(args));
     return exitCodeOf(error);
   }
+}
+
+/** The command that a command line names, as far as it names one that exists. */
+function commandIn(program: OrcCommand, args: readonly string[]): OrcCommand {
+  const [first, ...others] = args;
+  const named = program.commands.find((command) => command.name() === first);
+  return named instanceof OrcCommand ? commandIn(named, others) : program;
 }
 
 /** Known before the command line is parsed, so that usage errors are JSON, too. After `--` comes another program's. */
@@ -100,8 +107,11 @@ standard error: {"error", "message", "hint"}.`,
         '0 success, 1 failure, 2 usage error; commands that wait for a run have more, see their help',
       examples: ['orc local', 'orc automations create hello -- cat', 'orc trigger hello', 'orc runs list'],
     })
-    .configureOutput({ writeOut: output.out, writeErr: output.err })
-    .showHelpAfterError(SEE_HELP)
+    .configureOutput({
+      writeOut: output.out,
+      writeErr: output.err,
+      outputError: (text, write) => write(text.replace(/^error: /, 'orc: ')),
+    })
     .exitOverride();
   for (const command of [
     localCommand(context),
@@ -137,22 +147,22 @@ function exitCodeOf(error: unknown): number {
   return error instanceof InputError ? USAGE : FAILURE;
 }
 
-function report(error: unknown, output: Output, isJson: boolean): void {
+function report(error: unknown, seeHelp: string, output: Output, isJson: boolean): void {
   // Help and the version, which were asked for, and what commander has said already.
   if (error instanceof CommanderError && (error.exitCode === 0 || !isJson)) return;
   const described = describeError(error);
   const { message, hint } = { ...described, message: errorText(described.message) };
-  if (isJson) output.jsonError({ ...described, message: message.trim(), hint: hint ?? SEE_HELP });
+  if (isJson) output.jsonError({ ...described, message: message.trim(), hint: hint ?? seeHelp });
   else output.err(`orc: ${message}${hint === undefined ? '' : `${gapAfter(message)}${hint}`}\n`);
 }
 
-/** An error as programs see it. `error` is `usage_error`, `invalid_environment`, `internal_error` or a {@link CommandError}'s. */
 /** What a program said last, at the end of a message, is no sentence. */
 function gapAfter(message: string): string {
   if (message.endsWith('\n')) return '';
   return /[.?!:]$/.test(message) ? ' ' : '\n';
 }
 
+/** An error as programs see it. `error` is `usage_error`, `invalid_environment`, `internal_error` or a {@link CommandError}'s. */
 function describeError(error: unknown): { error: string; message: string; hint?: string | undefined } {
   if (error instanceof CommandError) {
     const { error: id, message, hint } = error;

@@ -1,6 +1,14 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { parseDuration } from '../core/durations.ts';
-import { isTerminal, outcomeLine, type Run, type TerminalRunStatus } from '../core/run.ts';
+import {
+  isTerminal,
+  outcomeLine,
+  RUN_STATUSES,
+  type Run,
+  type RunStatus,
+  type TerminalRunStatus,
+} from '../core/run.ts';
+import { describeObstacle, obstacleOf } from '../ops/waiting-run.ts';
 import type { AcceptLimits } from '../store/run-acceptance.ts';
 import type { Store } from '../store/store.ts';
 import { actOnRuns, type BulkAction, type BulkOptions, endedRuns, isBulk, openRuns } from './bulk-runs.ts';
@@ -70,6 +78,7 @@ export function addRunControl(group: OrcCommand, context: CommandContext): void 
           'cancel a run, or all that match: a waiting run never starts, an executing one is ended',
         ),
     ),
+    RUN_STATUSES.filter((status) => !isTerminal(status)),
   )
     .option('--json', 'print JSON')
     .moreHelp({
@@ -100,13 +109,14 @@ ${BULK_HELP}`,
         .command('retry')
         .description('start a new run with the payload of one that has ended, or one for each that matches'),
     ),
+    RUN_STATUSES.filter(isTerminal),
   )
     .option('--wait', 'wait for the new run to end; the exit code tells its status')
     .option('--timeout <duration>', 'with --wait: stop waiting after this time (default: never)')
     .option('--json', 'print JSON')
     .moreHelp({
       notes: BULK_HELP,
-      exitCodes: `with --wait: ${WAIT_EXIT_CODES_HELP}`,
+      exitCodes: `0 started, 1 failure, 2 usage error; with --wait: ${WAIT_EXIT_CODES_HELP}`,
       examples: [
         'orc runs retry run_01a1fd79-2020-716f-b65b-e40f10ea5e54 --wait --timeout 10m',
         'orc runs retry --automation deploy --failed --since 1h',
@@ -140,8 +150,8 @@ in a script, --yes answers. It goes on after a failure.
 ${RUN_FILTERS_HELP}`;
 
 /** Adds the options that choose many runs. */
-function addBulk(command: OrcCommand): OrcCommand {
-  return addRunFilters(command).option('-y, --yes', 'with a filter: do not ask');
+function addBulk(command: OrcCommand, statuses: readonly RunStatus[]): OrcCommand {
+  return addRunFilters(command, statuses).option('-y, --yes', 'with a filter: do not ask');
 }
 
 /** @throws UsageError */
@@ -202,7 +212,10 @@ export async function watch(
     const run = await getRun(store, runId);
     if (isTerminal(run.status)) return conclude(run, run.status, options, output);
     const step = describeStep(run);
-    if (step !== shown) output.err(`${step}\n`);
+    if (step !== shown) {
+      const obstacle = await obstacleOf(store, run);
+      output.err(obstacle ? `${step}: ${describeObstacle(obstacle)}\n` : `${step}\n`);
+    }
     shown = step;
     if (Date.now() >= deadline) {
       throw new CommandError(`${runId} has not ended after ${timeout}: it is ${run.status}.`, {
@@ -249,9 +262,14 @@ async function cancel(store: Store, runId: string): Promise<Run> {
       if (run.status === 'cancelled') return run;
       throw new CommandError(`The run ${runId} ended before it could be cancelled: ${run.status}.`);
     }
-    if (Date.now() > deadline) {
+    const { workersAlive, workersDraining } = await store.workers.alive();
+    const isHopeless = workersAlive + workersDraining.length === 0;
+    if (isHopeless || Date.now() > deadline) {
+      const next = isHopeless
+        ? 'No worker is alive; the next one ends it. Start one: orc worker'
+        : `If that worker is dead, another one ends it within a minute. See: orc runs watch ${runId}`;
       throw new CommandError(
-        `The run ${runId} is being cancelled, but worker ${run.worker} has not ended it yet (${result}). If that worker is dead, another one ends it within a minute. See: orc runs watch ${runId}`,
+        `The run ${runId} is being cancelled, but worker ${run.worker} has not ended it yet (${result}). ${next}`,
       );
     }
     await sleep(POLL_MS);

@@ -1,3 +1,4 @@
+import { Option } from 'commander';
 import { parseTime } from '../core/durations.ts';
 import { isFailure, RUN_STATUSES, type RunStatus } from '../core/run.ts';
 import type { RunFilter } from '../store/runs.ts';
@@ -16,16 +17,24 @@ export interface RunFilterOptions {
 export const RUN_FILTERS_HELP = `--since and --until take a time before now, such as 1h or 2d, or a date and time, such as 2026-01-31T18:00 (local time,
 unless it ends in Z or an offset). They compare when a run was accepted; with --failed, when it ended.`;
 
-/** Adds the options that choose runs. A command that has them shows {@link RUN_FILTERS_HELP}. */
-export function addRunFilters(command: OrcCommand): OrcCommand {
+/**
+ * Adds the options that choose runs. A command that has them shows {@link RUN_FILTERS_HELP}.
+ *
+ * @param statuses of the runs that the command takes
+ */
+export function addRunFilters(
+  command: OrcCommand,
+  statuses: readonly RunStatus[] = RUN_STATUSES,
+): OrcCommand {
+  const failed = new Option('--failed', 'only runs that failed or timed out, the latest end first');
   return command
     .option('--automation <slug>', 'only runs of this automation')
     .option(
       '--status <statuses>',
-      `only runs with one of these statuses, joined by commas: ${RUN_STATUSES.join(', ')}`,
+      `only runs with one of these statuses, joined by commas: ${statuses.join(', ')}`,
       (text: string, before: string[] = []) => [...before, ...text.split(',')],
     )
-    .option('--failed', 'only runs that failed or timed out, the latest end first')
+    .addOption(failed.hideHelp(!statuses.includes('failed')))
     .option('--since <time>', 'only runs from this time on')
     .option('--until <time>', 'only runs before this time');
 }

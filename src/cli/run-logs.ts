@@ -5,6 +5,7 @@ import { transcriptText } from '../core/agent-transcript.ts';
 import { gapFinder } from '../core/log-gaps.ts';
 import { isTerminal } from '../core/run.ts';
 import { explainDropped } from '../ops/kept.ts';
+import { describeObstacle, obstacleOf } from '../ops/waiting-run.ts';
 import type { RunLogEntry } from '../store/run-log.ts';
 import type { Store } from '../store/store.ts';
 import type { Output, ProgramOutput } from './output.ts';
@@ -25,9 +26,15 @@ export async function printLogs(
   options: LogOptions,
   output: Output,
 ): Promise<void> {
-  const hasPrinted = await print(store, runId, options, output);
-  const dropped = hasPrinted ? undefined : await explainDropped(store, runId);
+  const run = await getRun(store, runId);
+  const obstacle = await obstacleOf(store, run);
+  if (obstacle) output.err(`orc: ${run.status}: ${describeObstacle(obstacle)}\n`);
+  if (await print(store, runId, options, output)) return;
+  const dropped = await explainDropped(store, runId);
   if (dropped !== undefined) output.err(`orc: ${dropped}\n`);
+  else if (!obstacle && !options.follow && !isTerminal(run.status)) {
+    output.err(`orc: ${run.status}; nothing is printed yet\n`);
+  }
 }
 
 interface LogOptions {

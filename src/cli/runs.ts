@@ -6,6 +6,7 @@ import { type Caller, HELD, isTerminal, outcomeLine, type Run, type RunAttemptRe
 import { durationOf } from '../core/run-duration.ts';
 import type { EventDelivery } from '../core/run-event.ts';
 import { explainDropped } from '../ops/kept.ts';
+import { describeObstacle, type Obstacle, obstacleOf } from '../ops/waiting-run.ts';
 import type { RunArtifacts } from '../store/artifacts.ts';
 import { type CommandContext, withStore } from './context.ts';
 import { OrcCommand } from './orc-command.ts';
@@ -46,21 +47,24 @@ export function runsCommand(context: CommandContext): OrcCommand {
       ],
     })
     .action(async (reference: string | undefined, options: RunReferenceOptions & { json?: boolean }) => {
-      const { run, attempts, dueAt, result, isCancelling, left, dropped, events } = await withStore(
+      const { run, attempts, dueAt, result, obstacle, isCancelling, left, dropped, events } = await withStore(
         context,
         async (store) => {
           const found = await getRun(store, await findRunId(store, reference, options));
-          const [made, dueAt, result, isCancelRequested, left, dropped, events] = await Promise.all([
-            store.runs.attempts(found),
-            store.runs.dueAt(found.id),
-            store.results.read(found),
-            store.runs.isCancelRequested(found.id),
-            store.artifacts.list(found.id),
-            explainDropped(store, found.id),
-            store.events.deliveriesOf(found),
-          ]);
+          const [made, dueAt, result, obstacle, isCancelRequested, left, dropped, events] = await Promise.all(
+            [
+              store.runs.attempts(found),
+              store.runs.dueAt(found.id),
+              store.results.read(found),
+              obstacleOf(store, found),
+              store.runs.isCancelRequested(found.id),
+              store.artifacts.list(found.id),
+              explainDropped(store, found.id),
+              store.events.deliveriesOf(found),
+            ],
+          );
           const isCancelling = isCancelRequested && !isTerminal(found.status);
-          return { run: found, attempts: made, dueAt, result, isCancelling, left, dropped, events };
+          return { run: found, attempts: made, dueAt, result, obstacle, isCancelling, left, dropped, events };
         },
       );
       const { artifacts = [], omitted = [], omittedCount = 0 } = left ?? {};
@@ -69,7 +73,7 @@ export function runsCommand(context: CommandContext): OrcCommand {
         const shown = { ...runForPrograms(run), result: value, attempts, dueAt, events };
         return output.json({ ...shown, artifacts, omitted, omittedCount, dropped: dropped !== undefined });
       }
-      for (const line of [...describe(run, { result, dueAt }, output), ...describeLeft(left)])
+      for (const line of [...describe(run, { result, dueAt, obstacle }, output), ...describeLeft(left)])
         output.line(line);
       for (const line of describeEvents(events, output)) output.line(line);
       if (dropped !== undefined) output.line(dropped);
@@ -148,15 +152,17 @@ function timeOf(time: Date | undefined, output: Output): string | undefined {
 interface Described {
   result: string | undefined;
   dueAt: Date | 'held' | undefined;
+  obstacle: Obstacle | undefined;
 }
 
-function describe(run: Run, { result, dueAt }: Described, output: Output): string[] {
+function describe(run: Run, { result, dueAt, obstacle }: Described, output: Output): string[] {
   const { outcome } = run;
   return pairs([
     ['run', run.id],
     ['repeats', run.retryOf],
     ['automation', run.automation],
     ['status', styled(run.status, output)],
+    ['waits', obstacle && output.style('yellow', describeObstacle(obstacle))],
     ['outcome', outcome?.message],
     ['detail', outcome?.detail],
     ['result', resultLine(run, result)],

@@ -1,17 +1,12 @@
 import { formatAge } from '../core/age.ts';
-import { formatDuration } from '../core/durations.ts';
 import { isFailure, type Run, shortRunId } from '../core/run.ts';
-import {
-  type AutomationActivity,
-  demandOf,
-  describeHold,
-  lastRuns,
-  readActivity,
-} from '../ops/automation-activity.ts';
+import { type AutomationActivity, demandOf, lastRuns, readActivity } from '../ops/automation-activity.ts';
 import { describeKept } from '../ops/kept.ts';
 import {
+  ageOf,
   cureForHeldSlots,
   cureForPaused,
+  describeAbandoned,
   describeHeldSlots,
   describePaused,
   describeWorkers,
@@ -19,6 +14,7 @@ import {
   type Overview,
   overviewOf,
 } from '../ops/overview.ts';
+import { describeHold } from '../ops/waiting-run.ts';
 import type { EventQueueState } from '../store/event-outbox.ts';
 import { refusalText } from '../store/redis-refusal.ts';
 import type { Store } from '../store/store.ts';
@@ -30,15 +26,16 @@ import { runForPrograms } from './run-reference.ts';
 /** Rows shown of each table, so that the output fits one screen. */
 const MAX_ROWS = 10;
 
-/** Automations named as those of which most is asked. */
+/** Automations named that are asked most. */
 const MAX_BUSIEST = 3;
 
-/** Automations named as those whose runs hold all slots. */
-const MAX_HOLDERS = 3;
+/** Automations and receivers named of those whose events are stuck. */
+const MAX_NAMED = 3;
 
 /** One line that begins with what is wrong. */
 export function summarise(overview: Overview): string {
-  const { queued, paused, retrying, running, oldestQueued, workersAlive, workersDraining } = overview;
+  const { queued, paused, retrying, running, abandoned, oldestQueued, workersAlive, workersDraining } =
+    overview;
   const age = oldestQueued ? `, the oldest for ${ageOf(oldestQueued.acceptedAt)}` : '';
   return [
     workersAlive === 0
@@ -47,6 +44,7 @@ export function summarise(overview: Overview): string {
     ...(workersDraining.length > 0 ? [`${workersDraining.length} draining`] : []),
     `${queued} queued${paused > 0 ? ` (${paused} held by pause)` : ''}${age}`,
     `${running.length} running`,
+    ...(abandoned.length > 0 ? [`${abandoned.length} ABANDONED: orc status`] : []),
     ...(describeHeldSlots(overview) === undefined ? [] : ['ALL SLOTS ARE HELD: orc status']),
     ...(retrying > 0 ? [`${retrying} retrying`] : []),
   ].join(' · ');
@@ -78,7 +76,9 @@ runs wait for --concurrency. \`orc runs list --failed --since 1h\` says what wen
           const latest = await lastRuns(store, shown);
           return {
             overview: found,
-            hold: oldestQueued && (await describeHold(store, oldestQueued)),
+            // Without a worker, no place would help.
+            hold:
+              oldestQueued && found.workersAlive > 0 ? await describeHold(store, oldestQueued) : undefined,
             automations: activities.map((each, index) => ({ ...each, lastRun: latest[index] })),
             kept: await store.kept.usage(context.config().KEEP_BYTES),
             events: await eventsOf(store),
@@ -90,9 +90,10 @@ runs wait for --concurrency. \`orc runs list --failed --since 1h\` says what wen
         const redisRefuses = refusal && { redisRefuses: refusal };
         return output.json({ ...forPrograms(overview, automations), kept, events, ...redisRefuses });
       }
-      const { workersAlive, queued, retrying, running, oldestQueued } = overview;
+      const { workersAlive, queued, retrying, running, abandoned, oldestQueued } = overview;
       const pausedText = describePaused(overview);
       const heldSlots = describeHeldSlots(overview);
+      const abandonedText = describeAbandoned(overview);
       const waiting = oldestQueued && [
         `, the oldest for ${ageOf(oldestQueued.acceptedAt)}: ${oldestQueued.id} of ${oldestQueued.automation}`,
         ...(hold === undefined ? [] : [hold.text]),
@@ -110,6 +111,7 @@ runs wait for --concurrency. \`orc runs list --failed --since 1h\` says what wen
         ['paused', pausedText && output.style('yellow', `${pausedText}: ${cureForPaused(overview)}`)],
         ['retrying', `${retrying}`],
         ['running', `${running.length}`],
+        ['abandoned', abandonedText && output.style('red', abandonedText)],
         ['kept', describeKept(kept)],
         ['events', describeEvents(events, output)],
         ['busiest', describeBusiest(automations)],
@@ -122,7 +124,7 @@ runs wait for --concurrency. \`orc runs list --failed --since 1h\` says what wen
           automation,
           startedAt ? ageOf(startedAt) : '',
           `${attempt}`,
-          worker ?? '',
+          `${worker ?? ''}${abandoned.includes(id) ? ' (gone)' : ''}`,
         ]),
       );
       print(
@@ -198,7 +200,7 @@ function describeEvents({ waiting, dropped, queues, droppedBy }: EventsOverview,
 }
 
 function shortList(names: readonly string[]): string {
-  return `${names.slice(0, MAX_HOLDERS).join(', ')}${names.length > MAX_HOLDERS ? ', …' : ''}`;
+  return `${names.slice(0, MAX_NAMED).join(', ')}${names.length > MAX_NAMED ? ', …' : ''}`;
 }
 
 type ShownAutomation = AutomationActivity & { lastRun: Run | undefined };
@@ -225,8 +227,4 @@ function describeBusiest(automations: readonly AutomationActivity[]): string | u
     return `${slug} (accepted ${acceptedLately}${rejected})`;
   });
   return `in the last hour: ${named.join(', ')}`;
-}
-
-function ageOf(time: Date): string {
-  return formatDuration(Math.max(0, Date.now() - time.getTime()));
 }

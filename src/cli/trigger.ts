@@ -48,7 +48,7 @@ export function triggerCommand(context: CommandContext): OrcCommand {
     .moreHelp({
       notes: `The automation must be enabled. The run counts for the queue's capacity and for --concurrency, not for --rate. Its caller
 is you on this machine. The payload reaches it byte for byte.`,
-      exitCodes: `with --wait or --follow: ${WAIT_EXIT_CODES_HELP}`,
+      exitCodes: `0 accepted, 1 failure, 2 usage error; with --wait or --follow: ${WAIT_EXIT_CODES_HELP}`,
       examples: [
         `orc trigger hello -d '{"name":"world"}' --follow`,
         'jq -n --arg ref "$REF" \'{ref: $ref}\' | orc trigger deploy -d - --wait --timeout 10m',

@@ -91,8 +91,8 @@ export async function startLocal(options: LocalOptions): Promise<RunningLocal> {
 
   try {
     const consolePort = consolePortOf(config, env);
-    await checkPort({ HOST: config.HOST, PORT: config.PORT });
-    await checkPort({ CONSOLE_HOST: config.CONSOLE_HOST, CONSOLE_PORT: consolePort });
+    await checkPort(config.HOST, config.PORT, '');
+    await checkPort(config.CONSOLE_HOST, consolePort, 'CONSOLE_');
     const server = await findRedisServer({ env, report });
     const { dataDir, socketDir } = folder;
     const redisServer = await startRedisServer({ server, dataDir, socketDir, persistence: 'always' });
@@ -111,7 +111,7 @@ export async function startLocal(options: LocalOptions): Promise<RunningLocal> {
     });
     const onRecord = (record: LogRecord) => {
       if (record.msg === 'console listens') onListening(String(record['url']));
-      void latestOutput(store, record).then((output) => options.onRecord(record, output));
+      void firstOutputLine(store, record).then((output) => options.onRecord(record, output));
     };
     const { OPS_PORT } = config;
     const opsAt = (offset: number) => OPS_PORT && { OPS_PORT: `${OPS_PORT + offset}` };
@@ -152,24 +152,27 @@ function consolePortOf({ CONSOLE_PORT, PORT }: Config, env: Readonly<NodeJS.Proc
   return PORT === 0 || PORT === MAX_PORT ? 0 : PORT + 1;
 }
 
+/** Not the next one, which may be the console of the program that is in the way. */
+function portBeside(port: number): number {
+  return port + 10 < MAX_PORT ? port + 10 : port - 10;
+}
+
 /**
- * Checks that a port is free before anything starts.
+ * Checks that a port is free before anything listens.
  *
- * @param address by the names of the variables that set it: first the host, then the port
+ * @param prefix of the variables HOST and PORT that set the address
  */
-async function checkPort(address: Readonly<Record<string, string | number>>): Promise<void> {
-  const [hostVariable, portVariable] = Object.keys(address);
-  const [host, port] = Object.values(address);
+async function checkPort(host: string, port: number, prefix: '' | 'CONSOLE_'): Promise<void> {
   const probe = createServer();
   try {
-    probe.listen(Number(port), String(host));
+    probe.listen(port, host);
     await once(probe, 'listening');
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;
     throw new Error(
       code === 'EADDRINUSE'
-        ? `Port ${port} is in use by another program. Choose another one: ${portVariable}=${Number(port) + 1} npm start`
-        : `Cannot listen on ${host}, port ${port}: ${(error as Error).message}. Change ${hostVariable} or ${portVariable}.`,
+        ? `Port ${port} is in use by another program. Choose another one, such as ${prefix}PORT=${portBeside(port)}.`
+        : `Cannot listen on ${host}, port ${port}: ${(error as Error).message}. Change ${prefix}HOST or ${prefix}PORT.`,
       { cause: error },
     );
   } finally {
@@ -211,7 +214,7 @@ async function createLoginToken({ operators }: Store): Promise<string> {
 }
 
 /** The first line that an ended run printed to its standard output. */
-async function latestOutput(store: Store, { msg, runId }: LogRecord): Promise<string | undefined> {
+async function firstOutputLine(store: Store, { msg, runId }: LogRecord): Promise<string | undefined> {
   if (msg !== 'run ended' || typeof runId !== 'string') return undefined;
   try {
     const { entries } = await store.runLogs.read(runId);

@@ -76,23 +76,3 @@ export async function lastRuns(
     }),
   );
 }
-
-/**
- * Why a run waits although workers are free: `held by --concurrency 1 behind run_…`. Undefined when its automation's limit does
- * not hold it.
- */
-export async function describeHold(
-  { automations, lanes }: Store,
-  { id, automation: slug }: Run,
-): Promise<{ text: string; cure: string } | undefined> {
-  const automation = await automations.get(slug);
-  if (automation?.concurrency === undefined) return undefined;
-  const [first, ...others] = await lanes.holders(automation.id);
-  // A run with a place waits for a worker.
-  if (first === undefined || [first, ...others].includes(id)) return undefined;
-  const more = others.length > 0 ? ` and ${others.length} more` : '';
-  return {
-    text: `held by --concurrency ${automation.concurrency} behind ${first}${more}`,
-    cure: `orc runs cancel ${first}, or orc automations set ${slug} --concurrency ${automation.concurrency + 1}`,
-  };
-}

@@ -1,6 +1,8 @@
+import { fileURLToPath } from 'node:url';
 import { Document, isMap, isNode, isScalar, isSeq, type YAMLMap } from 'yaml';
 import type { Automation } from '../core/automation.ts';
 import { type AutomationEntry, entryOf, SCHEMA_FILE } from '../core/automation-entry.ts';
+import { PACKAGE_ROOT } from '../core/package-root.ts';
 
 export function entriesOf(automations: readonly Automation[]): Record<string, AutomationEntry> {
   return Object.fromEntries(automations.map((automation) => [automation.slug, entryOf(automation)]));
@@ -8,7 +10,7 @@ export function entriesOf(automations: readonly Automation[]): Record<string, Au
 
 /** First lines of what `orc export` prints. */
 const HEADER = [
-  ` yaml-language-server: $schema=./node_modules/orc/${SCHEMA_FILE}`,
+  ` yaml-language-server: $schema=${fileURLToPath(new URL(SCHEMA_FILE, PACKAGE_ROOT))}`,
   ' Written by `orc export`, read by `orc apply -f`. It has no API keys and signing secrets, but the values of env:.',
 ].join('\n');
 

@@ -11,15 +11,18 @@ const MAX_HOLDERS = 3;
 export interface Overview extends QueueOverview, AliveWorkers {
   /** Since when the same runs have held every slot of every worker; absent when one is free. */
   slotsHeldSince?: Date;
+  /** Ids of the running ones whose worker died or lost Redis. */
+  abandoned: string[];
 }
 
 export async function overviewOf(store: Store): Promise<Overview> {
   const [overview, workers] = await Promise.all([store.runs.overview(), store.workers.alive()]);
+  const abandoned = await store.runs.withoutLock(overview.running.map(({ id }) => id));
   // The slots of a worker that drains are given to no run any more.
   const inSlots = overview.running.filter(({ worker = '' }) => !workers.workersDraining.includes(worker));
   const startTimes = inSlots.flatMap(({ startedAt }) => startedAt ?? []);
   const heldSince = slotsHeldSince(startTimes, workers.slots);
-  return { ...overview, ...workers, ...(heldSince && { slotsHeldSince: heldSince }) };
+  return { ...overview, ...workers, abandoned, ...(heldSince && { slotsHeldSince: heldSince }) };
 }
 
 /** How long all slots have been held, and by which runs; undefined unless it is long. */
@@ -50,6 +53,14 @@ export function cureForHeldSlots({ running }: Overview): string {
   return `orc runs cancel ${running[0]?.id}, or start another worker: orc worker`;
 }
 
+/** Which runs have lost their worker, and what becomes of them; undefined if none has. */
+export function describeAbandoned({ abandoned, workersAlive }: Overview): string | undefined {
+  const [first] = abandoned;
+  if (first === undefined) return undefined;
+  const next = workersAlive > 0 ? 'another worker takes over within a minute' : 'start a worker: orc worker';
+  return `${abandoned.length}, among them ${first}: the worker died or lost Redis; ${next}`;
+}
+
 /** `2 alive, 1 drains` */
 export function describeWorkers({ workersAlive, workersDraining }: AliveWorkers): string {
   const draining = workersDraining.length;
@@ -62,6 +73,7 @@ export function noneTakesRuns({ workersDraining }: AliveWorkers): string {
   return workersDraining.length === 0 ? 'none is alive' : `none takes runs, ${workersDraining.length} drain`;
 }
 
-function ageOf(time: Date): string {
+/** How long ago it was: `1.5 s` */
+export function ageOf(time: Date): string {
   return formatDuration(Math.max(0, Date.now() - time.getTime()));
 }

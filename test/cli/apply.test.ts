@@ -58,6 +58,8 @@ test('export prints what the options of create have made, for people to read and
   expect(stdout).toMatch(
     /^# yaml-language-server: \$schema=\S+\/openapi\/automations\.schema\.json\n# .*env.*\n/,
   );
+  const [, path = ''] = /\$schema=(\S+)/.exec(stdout) ?? [];
+  expect(readFileSync(path, 'utf8')).toBe(schema);
   expect(stdout.replace(/^#.*\n/gm, '').trimStart()).toBe(`automations:
   forward:
     url: https://example.com/hook?a=1

@@ -5,6 +5,7 @@ import { isWellFormedApiKey } from '../../src/core/api-key.ts';
 import { runOrc } from '../support/orc.ts';
 import { ORC } from '../support/orc-process.ts';
 import { createAutomation, openTestStore } from '../support/store.ts';
+import { acceptRuns } from '../worker/workbench.ts';
 
 const store = openTestStore();
 const { env } = store;
@@ -288,6 +289,17 @@ test('disable and enable count from the next request on, and may be repeated', a
     slug: 'switched',
     enabled: false,
   });
+});
+
+test('disable says what becomes of runs that wait', async () => {
+  await acceptRuns(store, 'switched-off');
+  expect((await orc('disable', 'switched-off')).stdout).toBe(
+    [
+      'The automation switched-off is disabled.',
+      '1 of its runs have not ended. To cancel those that wait at once:',
+      'orc runs cancel --automation switched-off --status queued\n',
+    ].join('\n'),
+  );
 });
 
 test('pause and resume say how many runs wait, may be repeated, and list and show say that it is paused', async () => {

@@ -25,7 +25,7 @@ test('without REDIS_URL and without orc local, a command fails with one sentence
     expect(result).toEqual({
       code: 1,
       stdout: '',
-      stderr: 'orc: There is no Redis: start `orc local` in this folder, or set REDIS_URL.\n',
+      stderr: 'orc: There is no Redis. Start `orc local` in this folder, or set REDIS_URL.\n',
     });
   }
 });

@@ -63,6 +63,20 @@ test.each([
   },
 );
 
+test.each([
+  [['operators', 'add', 'ada'], 'orc operators add'],
+  [['runs', 'lst'], 'orc runs'],
+  [['rnus'], 'orc'],
+])('a usage error of %j begins with orc and names the help of its command', async (args, command) => {
+  const failed = await runOrc(args, { env });
+  expect([failed.code, failed.stderr]).toEqual([
+    2,
+    expect.stringMatching(new RegExp(`^orc: [\\s\\S]*See \`${command} --help\`\\.\\n$`)),
+  ]);
+  const json = await runOrc([...args, '--json'], { env });
+  expect(JSON.parse(json.stderr).hint).toBe(`See \`${command} --help\`.`);
+});
+
 test('what follows -- asks for nothing: it is the command line of another program', async () => {
   const failed = await runOrc(['automations', 'create', 'BAD', '--', 'x', '--json'], { env });
   expect([failed.code, failed.stderr]).toEqual([2, expect.stringMatching(/^orc: 'BAD' is not a slug/)]);

@@ -149,6 +149,13 @@ test.each(['show', 'logs'])('%s of a run that does not exist fails and says wher
   }
 });
 
+test('logs of a run that waits says what it waits for', async () => {
+  const [runId = ''] = await acceptRuns(idle, 'silent');
+  const { code, stdout, stderr } = await orcIdle('logs', runId);
+  const text = 'orc: queued: no worker is alive; the cure: orc worker\n';
+  expect([code, stdout, stderr]).toEqual([0, '', text]);
+});
+
 test("logs prints the run's output to standard output and the rest to standard error", async () => {
   const source = 'echo out; echo err >&2; printf "no end of line"';
   const runId = await executed('prints', { action: command('sh', '-c', source) });
@@ -292,7 +299,7 @@ test('watch gives up when its time is over, and says how the run stands', async 
   const { code, stderr } = await orcIdle('watch', runId, '--timeout', '300ms');
   expect([code, stderr]).toEqual([
     5,
-    `queued\norc: ${runId} has not ended after 300ms: it is queued. See: orc runs show ${runId}\n`,
+    `queued: no worker is alive; the cure: orc worker\norc: ${runId} has not ended after 300ms: it is queued. See: orc runs show ${runId}\n`,
   ]);
 });
 

@@ -142,8 +142,15 @@ test('status shows first what fails, then what waits for its own limit, and who 
   // The first one has the place, and waits for a worker only.
   expect(stdout).toMatch(new RegExp(`^queued .*: ${first} of limited$`, 'm'));
   await store.redis.lrem(`${store.keys.queuePrefix}:runs:wait`, 0, first ?? '');
-  const held = `${second} of limited, held by --concurrency 1 behind ${first}`;
-  expect((await runOrc(['status'], { env: store.env })).stdout).toContain(held);
+  const held = `held by --concurrency 1 behind ${first}`;
+  // Without a worker, no place would help.
+  expect((await runOrc(['status'], { env: store.env })).stdout).not.toContain(held);
+  await store.workers.beat('worker-1');
+  expect((await runOrc(['status'], { env: store.env })).stdout).toContain(`${second} of limited, ${held}`);
+  const shown = await runOrc(['runs', 'show', second ?? ''], { env: store.env });
+  expect(shown.stdout).toMatch(
+    new RegExp(`^waits +${held}; the cure: orc runs cancel ${first}, or orc `, 'm'),
+  );
   const findings = JSON.parse((await runOrc(['doctor', '--json'], { env: store.env })).stdout);
   expect(findings).toContainEqual({
     check: 'kept runs',

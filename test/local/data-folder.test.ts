@@ -24,7 +24,7 @@ const isRoot = process.getuid?.() === 0;
 /** A user of the machine who is not this one; only root can leave something behind for them. */
 const SOMEBODY_ELSE = 65_534;
 
-const NO_REDIS = 'There is no Redis: start `orc local` in this folder, or set REDIS_URL.';
+const NO_REDIS = 'There is no Redis. Start `orc local` in this folder, or set REDIS_URL.';
 
 function makeDirectory(name: string): string {
   mkdirSync(folder(name), { recursive: true });

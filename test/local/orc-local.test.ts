@@ -129,7 +129,7 @@ test('a port that is taken is said in one sentence, before anything is started',
   expect(code).toBe(1);
   expect(stdout).toBe('');
   expect(stderr).toBe(
-    `orc: Port ${port} is in use by another program. Choose another one: PORT=${Number(port) + 1} npm start\n`,
+    `orc: Port ${port} is in use by another program. Choose another one, such as PORT=${Number(port) + 10}.\n`,
   );
   await rm(other, { recursive: true });
 });

@@ -2,10 +2,10 @@ import { formatDuration } from '../../core/durations.ts';
 import type { Run } from '../../core/run.ts';
 import type { SurveyedAutomation } from '../../store/automation-survey.ts';
 import type { Store } from '../../store/store.ts';
-import { describeHold } from '../automation-activity.ts';
 import {
   cureForHeldSlots,
   cureForPaused,
+  describeAbandoned,
   describeHeldSlots,
   describePaused,
   describeWorkers,
@@ -13,6 +13,7 @@ import {
   type Overview,
   overviewOf,
 } from '../overview.ts';
+import { describeHold } from '../waiting-run.ts';
 import { type Finding, ok, problem, warning } from './finding.ts';
 
 /** An idle worker takes a run at once; a run that waits this long, in milliseconds, is stuck. */
@@ -41,11 +42,10 @@ export interface RunLimits {
 export async function checkRuns(store: Store, limits: RunLimits): Promise<Finding[]> {
   const overview = await overviewOf(store);
   const { workersAlive, running } = overview;
-  const [isPaused, automations, queued, abandoned, overdue] = await Promise.all([
+  const [isPaused, automations, queued, overdue] = await Promise.all([
     store.runs.isPaused(),
     store.survey.read(new Date()),
     store.runs.countQueued(),
-    store.runs.withoutLock(running.map(({ id }) => id)),
     overdueOf(running, store, limits),
   ]);
   return [
@@ -66,7 +66,7 @@ export async function checkRuns(store: Store, limits: RunLimits): Promise<Findin
       overview,
     ),
     checkCapacity(queued, limits.maxQueuedRuns),
-    checkAbandoned(abandoned, workersAlive),
+    checkAbandoned(overview),
     checkOverdue(overdue),
     checkRunCounts(automations),
   ];
@@ -136,17 +136,12 @@ function checkRunCounts(automations: readonly SurveyedAutomation[]): Finding {
   return ok('kept runs', most.length > 0 ? `${total}; most by ${most.join(', ')}` : total);
 }
 
-function checkAbandoned(runIds: readonly string[], workersAlive: number): Finding {
-  const [first] = runIds;
-  if (first === undefined) return ok('abandoned runs', 'none');
-  const message = `${runIds.length}, among them ${first}: the worker died or lost Redis`;
-  return workersAlive > 0
-    ? warning(
-        'abandoned runs',
-        `${message}; another worker takes over within a minute`,
-        `orc runs watch ${first}`,
-      )
-    : problem('abandoned runs', message, 'orc worker');
+function checkAbandoned(overview: Overview): Finding {
+  const text = describeAbandoned(overview);
+  if (text === undefined) return ok('abandoned runs', 'none');
+  return overview.workersAlive > 0
+    ? warning('abandoned runs', text, `orc runs watch ${overview.abandoned[0]}`)
+    : problem('abandoned runs', text, 'orc worker');
 }
 
 async function overdueOf(running: readonly Run[], store: Store, limits: RunLimits): Promise<Run[]> {
