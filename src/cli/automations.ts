@@ -49,7 +49,7 @@ then run \`orc automations set <slug> --schema <file>\`. Formats are not checked
         'orc automations create deploy --concurrency 1 --on-worker-loss fail --cwd /srv/app -- ./deploy.sh',
         "orc automations create fix --agent 'opencode acp' --repo https://github.com/acme/shop.git --prompt-file fix.md --check 'npm test'",
         'orc automations create forward --url https://example.com/hook --attempts 5',
-        'orc automations create release --schema release.schema.json -- ./release.sh',
+        'orc automations create release --schema release.schema.json --cwd "$PWD" -- ./release.sh',
         'KEY=$(orc automations create ping --quiet -- true)',
       ],
     })

@@ -23,6 +23,9 @@ const SECONDS_PER_DAY = 86_400;
 /** How long the first sign of life waits for its connection, in milliseconds. */
 const FIRST_BEAT_MS = 2000;
 
+/** How long the end of sending is waited for when all runs have ended, in milliseconds. */
+const SENDING_MS = 500;
+
 export interface RunningWorker {
   id: string;
   /** Resolves when Redis is there and the first run can be taken. */
@@ -164,7 +167,8 @@ export function startWorker(
         await consumer
           .close(graceMs)
           .catch((err) => logger.warn({ err }, 'redis is away: runs in progress go to another worker later'));
-        await sending;
+        // It hangs where Redis does.
+        await withDeadline(sending, SENDING_MS).catch(() => undefined);
         await guard.close();
         await workFolders.close();
         await workspaces.close();

@@ -2,6 +2,7 @@ import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { expect, test } from 'vitest';
 import type { AgentAction } from '../../src/core/actions/agent.ts';
 import { type AgentEvent, eventsIn } from '../../src/core/agent-event.ts';
+import { quoteWord } from '../../src/core/command-line.ts';
 import type { AttemptResult } from '../../src/core/run.ts';
 import type { RunLogEntry } from '../../src/store/run-log.ts';
 import { openAgents } from '../../src/worker/actions/agent/agent.ts';
@@ -308,6 +309,31 @@ test.each([
   });
   expect(transcript.at(-1)).toMatchObject({ type: 'error', text: expect.stringMatching(message) });
   if (start === 'death') expect(stderr).toContain('Error: no model is configured');
+});
+
+/** An agent that answers the first requests with these results, whatever they ask. */
+function answering(...results: unknown[]): AgentAction {
+  const source = `
+    const results = ${JSON.stringify(results)};
+    require('node:readline').createInterface({ input: process.stdin }).on('line', (line) => {
+      const result = results.shift();
+      console.log(JSON.stringify({ jsonrpc: '2.0', id: JSON.parse(line).id, result }));
+    });`;
+  return scriptedAgent([], { agent: `'${process.execPath}' -e ${quoteWord(source)}` });
+}
+
+test.each([
+  ['initialize', 'null', [null]],
+  ['session/new', 'null', [{ protocolVersion: 1 }, null]],
+  ['session/new', '{}', [{ protocolVersion: 1 }, {}]],
+  ['session/prompt', '{}', [{ protocolVersion: 1 }, { sessionId: 's' }, {}]],
+  ['session/prompt', '{"stopReason":5}', [{ protocolVersion: 1 }, { sessionId: 's' }, { stopReason: 5 }]],
+])('an agent whose answer to %s is %s has broken the protocol', async (what, shown, results) => {
+  const { result } = await run(answering(...results));
+  expect(outcomeOf(result)).toEqual({
+    ...{ status: 'failed', reason: 'agent_failed', agent: {} },
+    message: `The agent broke the protocol at '${what}': its answer was ${shown}.`,
+  });
 });
 
 test.each([

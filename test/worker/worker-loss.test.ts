@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import { readFileSync, writeFileSync } from 'node:fs';
+import { chmodSync, existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { constants } from 'node:os';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect, onTestFinished, test } from 'vitest';
@@ -7,6 +7,7 @@ import type { AutomationDefinition } from '../../src/core/automation.ts';
 import { createLogger } from '../../src/logger.ts';
 import type { Store } from '../../src/store/store.ts';
 import { startGuard } from '../../src/worker/guard/guard.ts';
+import { scriptedAgent } from '../support/agents.ts';
 import { listProcesses } from '../support/machine.ts';
 import { type OrcProcess, startTimedWorker, startWorkerProcess } from '../support/orc-process.ts';
 import { openPrivateRedis } from '../support/private-redis.ts';
@@ -22,6 +23,7 @@ import {
   readLog,
   waitFor,
 } from './workbench.ts';
+import { createRepository } from './workspace/repositories.ts';
 
 const privateRedis = await openPrivateRedis();
 const store = openTestStore();
@@ -221,6 +223,30 @@ test('commands of a frozen worker end before another worker executes their runs,
   expect(await Promise.all([store.runs.get(rerun), store.runs.get(fail)])).toEqual(ended);
   // It takes runs again, with the same guard.
   expect(await guardOf(frozen)).toBe(guard);
+});
+
+test('git of a frozen worker ends before another worker executes its run, which then pushes', async () => {
+  const repository = createRepository(folder('pushes'));
+  const hook = `${repository.bare}/hooks/pre-receive`;
+  const pidFile = folder('pushes.pid');
+  mkdirSync(`${repository.bare}/hooks`, { recursive: true });
+  // Only the first push waits.
+  writeFileSync(hook, `#!/bin/sh\n[ -e '${pidFile}' ] && exit 0\necho $$ >'${pidFile}'\nexec sleep 1000\n`);
+  chmodSync(hook, 0o755);
+  const action = scriptedAgent([[{ write: { file: 'fix.txt', text: 'fixed' } }]], {
+    ...{ repo: repository.url, check: 'true', push: 'orc/{runId}' },
+  });
+  const id = await accept('pushes', { action });
+  const env = { ...store.env, WORKSPACE_DIR: folder('pushes-cache') };
+  const frozen = await startShortLivedLocks(env);
+  await eventually(() => (existsSync(pidFile) ? readFileSync(pidFile, 'utf8') : '')).toMatch(/\d+\n/);
+  const pid = Number(readFileSync(pidFile, 'utf8'));
+  frozen.child.kill('SIGSTOP');
+  const second = await startShortLivedLocks(env);
+  await second.record(({ msg, runId }) => msg === 'run started' && runId === id);
+  expect(isRunning(pid)).toBe(false);
+  await eventually(() => statusOf(id)).toBe('succeeded');
+  expect((await store.runs.get(id))?.outcome?.agent?.branch).toBe(`orc/${id}`);
 });
 
 test('a worker thawed after its commands were ended, but before its locks end, reports nothing either', async () => {

@@ -50,7 +50,8 @@ export async function postSigned(
   const send = protocol === 'https:' ? requestByHttps : requestByHttp;
   const request = send({
     ...{ method: 'POST', protocol, hostname, port, path, auth },
-    ...{ headers: allHeaders, lookup, signal },
+    // A connection of its own: the receiver may be closing a kept one at this moment, and the request would be lost.
+    ...{ headers: allHeaders, lookup, signal, agent: false },
   });
   request.end(body);
   return answerTo(request);

@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { withDeadline } from '../../core/deadline.ts';
 import { maskUrls } from '../../core/masked-url.ts';
 import { LastLine } from '../last-line.ts';
-import { signalGroup } from '../run-processes.ts';
+import { type RunMark, signalGroup } from '../run-processes.ts';
 import { SecretMask } from '../secret-mask.ts';
 
 /** How long one git command may take, in milliseconds. */
@@ -21,9 +21,9 @@ const MAX_OUTPUT_BYTES = 256 * 1024 * 1024;
 /** How much is held of the errors of a git command, in bytes. */
 const MAX_ERROR_BYTES = 65_536;
 
-/** What git says after the reason that its transport told. */
+/** What git says after the reason that its transport, or a file, told. */
 const ADVICE =
-  /fatal: Could not read from remote repository\.\s+Please make sure you have the correct access rights\s+and the repository exists\.\s*$/;
+  /(?:error: unable to (?:add|index) [^\n]*\s+)?fatal: adding files failed\s*$|fatal: Could not read from remote repository\.\s+Please make sure you have the correct access rights\s+and the repository exists\.\s*$/;
 
 /** What git is told for every command, whatever a repository, a user or the system has configured. */
 const SETTINGS = [
@@ -113,6 +113,11 @@ export function openGit(environment: Readonly<NodeJS.ProcessEnv>, workerId: stri
     });
     return complete(child, args[0] ?? '', call, new SecretMask(secrets));
   };
+}
+
+/** A git whose commands the guard takes for those of one attempt, and ends when the worker is frozen. */
+export function gitOfAttempt(git: Git, mark: RunMark): Git {
+  return (args, call) => git(args, { ...call, env: { ...call.env, ...mark } });
 }
 
 function variablesFor(

@@ -74,8 +74,11 @@ export interface Mirrors {
   /**
    * Brings the repository's mirror up to date, finds a commit in it, and makes `gitDir` a git directory with all its
    * objects. A mirror that is broken is made anew, once.
+   *
+   * @param git of the attempt
    */
   provide(
+    git: Git,
     request: RefRequest,
     gitDir: string,
     signal: AbortSignal,
@@ -85,7 +88,6 @@ export interface Mirrors {
 }
 
 export interface MirrorOptions {
-  git: Git;
   /** Holds a folder for each repository. Other processes of this user may use it at the same time. */
   folder: string;
   /** Bytes of all mirrors together; the least recently used ones are removed. One that is larger is kept until another one is used. */
@@ -110,7 +112,7 @@ async function checkOwn(folder: string): Promise<void> {
  * One mirror per repository, fetched by one process of this machine at a time. Who waits for a fetch that began after its
  * own request makes none.
  */
-export function openMirrors({ git, folder, maxBytes }: MirrorOptions): Mirrors {
+export function openMirrors({ folder, maxBytes }: MirrorOptions): Mirrors {
   const turns = new Turns();
   const folderOf = (repository: string) =>
     join(folder, createHash('sha256').update(repository).digest('hex').slice(0, 20));
@@ -135,7 +137,7 @@ export function openMirrors({ git, folder, maxBytes }: MirrorOptions): Mirrors {
   };
 
   return {
-    provide: async (request, gitDir, signal) => {
+    provide: async (git, request, gitDir, signal) => {
       const requestedAt = Date.now();
       const provided = await exclusively(request.repository, signal, async (place) => {
         const mirror = new Mirror(git, place, request, signal);

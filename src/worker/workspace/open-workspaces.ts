@@ -35,7 +35,6 @@ export function openWorkspaces(
   return {
     git,
     mirrors: openMirrors({
-      git,
       folder: join(folder, 'repositories'),
       maxBytes: config.REPOSITORY_CACHE_BYTES,
     }),

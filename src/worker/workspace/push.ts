@@ -1,3 +1,4 @@
+import { setTimeout } from 'node:timers/promises';
 import type { Git, GitCall, GitResult } from './git.ts';
 import { writeGitFolder } from './git-folder.ts';
 import { type Failure, type FoundCommit, failureOf, type RepositoryAccess } from './mirrors.ts';
@@ -27,8 +28,12 @@ export type PushFailure = Failure<'push_rejected' | 'repo_unavailable' | 'worksp
 
 export type PushResult = { status: 'pushed'; branch: string; commit: string } | PushFailure;
 
+/** Between a push that failed and the second one, in milliseconds. */
+const PAUSE_MS = 1000;
+
 /**
- * Commits a tree on top of the base and pushes it, never by force and never to the branch of the base.
+ * Commits a tree on top of the base and pushes it: never over what others have pushed, and never to the branch of the base.
+ * A push that fails is tried once more.
  *
  * Another attempt at the same run may have pushed before: its worker died, or the answer was lost. A branch whose last
  * commit names the run is the run's own. If it has the same tree, there is nothing to push; otherwise the commit comes on
@@ -43,12 +48,23 @@ export async function pushTree(
   request: PushRequest,
   signal: AbortSignal,
 ): Promise<PushResult> {
-  const { branch, repository, gitEnv, tree } = request;
+  const { branch } = request;
   if (branch === base.branch) return rejected(`${branch} is the branch that the agent began with`);
   const run = (args: readonly string[], more: Partial<GitCall> = {}) =>
     git(args, { gitDir, signal, ...more });
 
   await writeGitFolder(gitDir, base.format);
+  const pushed = await tryPush(run, base, request);
+  if (pushed.status !== 'failed' || !pushed.mayPass) return pushed;
+  await setTimeout(PAUSE_MS, undefined, { signal }).catch(() => undefined);
+  return signal.aborted ? { status: 'interrupted' } : tryPush(run, base, request);
+}
+
+type PushTry = PushResult & { mayPass?: boolean };
+
+/** @returns with `mayPass` when another try, which looks at the branch again, may go otherwise */
+async function tryPush(run: Run, base: FoundCommit, request: PushRequest): Promise<PushTry> {
+  const { branch, repository, gitEnv, tree } = request;
   const existing = await fetchOwn(run, request);
   if (existing.status !== 'found') return existing;
   if (existing.commit !== undefined && existing.tree === tree) {
@@ -63,6 +79,8 @@ export async function pushTree(
       '--porcelain',
       '--no-verify',
       '--no-follow-tags',
+      // Nobody else has moved it since it was looked at, or made it.
+      `--force-with-lease=refs/heads/${branch}:${existing.commit ?? ''}`,
       '--',
       repository,
       `${id}:refs/heads/${branch}`,
@@ -72,7 +90,8 @@ export async function pushTree(
   if (pushed.status === 'done') return { status: 'pushed', branch, commit: id };
   const refusal = pushed.status === 'failed' ? refusalIn(pushed) : undefined;
   // The repository could be read a moment before, so that whatever is wrong now is wrong with writing.
-  return refusal === undefined ? failureOf(pushed, 'push_rejected') : rejected(refusal);
+  const failure = refusal === undefined ? failureOf(pushed, 'push_rejected') : rejected(refusal);
+  return { ...failure, mayPass: true };
 }
 
 type Run = (args: readonly string[], more?: Partial<GitCall>) => Promise<GitResult>;
@@ -100,7 +119,8 @@ async function fetchOwn(
   const shown = await run(['log', '-1', '--no-color', `--format=${format}`, EXISTING_REF]);
   if (shown.status !== 'done') return failureOf(shown, 'workspace_failed');
   const [commit = '', tree = '', trailer = ''] = shown.stdout.toString().trim().split(' ');
-  return trailer === runId ? { status: 'found', commit, tree } : { status: 'found' };
+  if (trailer === runId) return { status: 'found', commit, tree };
+  return rejected(`the branch ${branch} exists, and is not of this run`);
 }
 
 async function commitTree(

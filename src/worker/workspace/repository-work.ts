@@ -5,6 +5,8 @@ import { branchOf, isRefName } from '../../core/ref-name.ts';
 import type { RunAttempt, RunOutcome } from '../../core/run.ts';
 import type { AttemptArtifacts } from '../attempt-artifacts.ts';
 import type { OutputLog } from '../output-log.ts';
+import type { RunMark } from '../run-processes.ts';
+import { gitOfAttempt } from './git.ts';
 import type { Failure, RefRequest } from './mirrors.ts';
 import { type Captured, prepareWorkspace, type Workspace, type WorkspaceSettings } from './workspace.ts';
 
@@ -27,6 +29,8 @@ export interface RepositoryAttempt {
   run: Pick<RunAttempt, 'id' | 'automation' | 'payload'>;
   log: Pick<OutputLog, 'note'>;
   artifacts: AttemptArtifacts;
+  /** By which the guard finds git. */
+  mark: RunMark;
   signal: AbortSignal;
 }
 
@@ -64,10 +68,14 @@ export async function startRepositoryWork(
   settings: WorkspaceSettings,
   attempt: RepositoryAttempt,
 ): Promise<Step<{ work: RepositoryWork }>> {
-  const { action, run, log, signal } = attempt;
+  const { action, run, log, mark, signal } = attempt;
   const request = requestOf(action, run.payload);
   if ('status' in request) return failedStep(request);
-  const prepared = await prepareWorkspace(settings, request, signal);
+  const prepared = await prepareWorkspace(
+    { ...settings, git: gitOfAttempt(settings.git, mark) },
+    request,
+    signal,
+  );
   if (prepared.status !== 'ready') return failedStep(prepared);
   const { workspace } = prepared;
   const { branch, commit } = workspace.base;

@@ -99,7 +99,7 @@ async function tryToPrepare(
   try {
     scratch = await settings.workFolders.create();
     const gitDir = join(scratch, GIT_FOLDER);
-    const found = await settings.mirrors.provide(request, gitDir, signal);
+    const found = await settings.mirrors.provide(settings.git, request, gitDir, signal);
     prepared = found.status === 'provided' ? await checkOut(settings.git, scratch, found, signal) : found;
   } catch (error) {
     prepared = { status: 'failed', reason: 'workspace_failed', detail: (error as Error).message };

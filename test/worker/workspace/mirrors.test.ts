@@ -12,7 +12,7 @@ import {
 } from 'node:fs';
 import { join } from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
-import { openMirrors } from '../../../src/worker/workspace/mirrors.ts';
+import type { Git } from '../../../src/worker/workspace/git.ts';
 import { prepareWorkspace } from '../../../src/worker/workspace/workspace.ts';
 import { compiled } from '../../support/repository.ts';
 import { eventually, openFolder } from '../workbench.ts';
@@ -319,8 +319,8 @@ test('a mirror whose process was killed in the middle of a fetch is free for the
     import { openGit } from '${compiled('worker/workspace/git.js')}';
     import { openMirrors } from '${compiled('worker/workspace/mirrors.js')}';
     const git = openGit({ PATH: process.env.PATH }, 'worker-8');
-    const mirrors = openMirrors({ git, folder: '${cache}/repositories', maxBytes: 1e9 });
-    await mirrors.provide({ repository: '${url}', gitEnv: [], ref: 'main', isRefOfCaller: false }, '${cache}/git', new AbortController().signal);`;
+    const mirrors = openMirrors({ folder: '${cache}/repositories', maxBytes: 1e9 });
+    await mirrors.provide(git, { repository: '${url}', gitEnv: [], ref: 'main', isRefOfCaller: false }, '${cache}/git', new AbortController().signal);`;
   const connected = once(server, 'connection');
   const child = spawn(process.execPath, ['--input-type=module', '-e', source], { stdio: 'inherit' });
   onTestFinished(() => void child.kill('SIGKILL'));
@@ -328,16 +328,12 @@ test('a mirror whose process was killed in the middle of a fetch is free for the
 
   const ours = openTestWorkspaces(cache);
   const calls: string[] = [];
-  const watched = openMirrors({
-    git: async (args, call) => {
-      calls.push(args[0] ?? '');
-      return ours.git(args, call);
-    },
-    folder: join(cache, 'repositories'),
-    maxBytes: 1e9,
-  });
+  const git: Git = (args, call) => {
+    calls.push(args[0] ?? '');
+    return ours.git(args, call);
+  };
   const ending = new AbortController();
-  const waiting = prepare({ ...ours, mirrors: watched }, url, { ref: 'main', signal: ending.signal });
+  const waiting = prepare({ ...ours, git }, url, { ref: 'main', signal: ending.signal });
   const again = once(server, 'connection');
   expect(calls).toEqual([]);
   child.kill('SIGKILL');

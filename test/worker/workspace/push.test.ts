@@ -1,4 +1,4 @@
-import { chmodSync, mkdirSync, writeFileSync } from 'node:fs';
+import { chmodSync, existsSync, mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
 import { prepareWorkspace, type Workspace } from '../../../src/worker/workspace/workspace.ts';
@@ -99,10 +99,40 @@ test('the branch of another run, and one that somebody made, are never overwritt
   const tree = await treeOf(workspace, { 'a.txt': 'mine\n' });
   expect(await workspace.push({ ...RUN, repository: repository.url, tree }, never)).toMatchObject({
     reason: 'push_rejected',
-    detail: expect.stringMatching(/^\[rejected\] \(non-fast-forward\)|fetch first/),
+    detail: 'the branch orc/run_7 exists, and is not of this run',
   });
   expect(git(repository.bare, 'rev-parse', 'orc/run_7')).toBe(theirs);
+
+  // Nor are they moved on, which would not even take force.
+  const base = git(repository.bare, 'rev-parse', 'main');
+  git(repository.bare, 'branch', 'release', 'main');
+  repository.commit({ 'b.txt': 'unreleased\n' });
+  const newer = await open(openTestWorkspaces(folder('taken-cache-2')), repository.url);
+  const request = { ...RUN, repository: repository.url, tree: await treeOf(newer, { 'a.txt': 'mine\n' }) };
+  expect(await newer.push({ ...request, branch: 'release' }, never)).toMatchObject({
+    reason: 'push_rejected',
+  });
+  expect(git(repository.bare, 'rev-parse', 'release')).toBe(base);
 });
+
+test.each(['pre-receive', 'post-receive'])(
+  'a push whose connection ends in the hook %s is tried once more',
+  async (name) => {
+    const repository = createRepository(folder(`ends-in-${name}`));
+    const hook = join(repository.bare, 'hooks', name);
+    const once = folder(`ended-in-${name}`);
+    mkdirSync(join(repository.bare, 'hooks'), { recursive: true });
+    writeFileSync(hook, `#!/bin/sh\n[ -e '${once}' ] && exit 0\n: >'${once}'\nkill -9 $PPID\n`);
+    chmodSync(hook, 0o755);
+    const workspace = await open(openTestWorkspaces(folder(`ends-in-${name}-cache`)), repository.url);
+    const tree = await treeOf(workspace, { 'a.txt': 'a\n' });
+    const pushed = await workspace.push({ ...RUN, repository: repository.url, tree }, never);
+    expect(existsSync(once)).toBe(true);
+    const commit = git(repository.bare, 'rev-parse', 'orc/run_7');
+    expect(pushed).toEqual({ status: 'pushed', branch: 'orc/run_7', commit });
+    expect(git(repository.bare, 'rev-list', '--count', `${workspace.base.commit}..orc/run_7`)).toBe('1');
+  },
+);
 
 test('the branch of the base is never pushed to', async () => {
   const repository = createRepository(folder('base'));

@@ -70,7 +70,7 @@ export function openTestWorkspaces(
   { environment = {}, maxBytes = 1e9 }: { environment?: NodeJS.ProcessEnv; maxBytes?: number } = {},
 ) {
   const run = openGit({ PATH: process.env['PATH'], ...environment }, 'worker-7');
-  const mirrors = openMirrors({ git: run, folder: join(folder, 'repositories'), maxBytes });
+  const mirrors = openMirrors({ folder: join(folder, 'repositories'), maxBytes });
   const workFolders = openWorkFolders(() => undefined, join(folder, 'workspaces'));
   onTestFinished(() => workFolders.close());
   return { git: run, mirrors, workFolders };

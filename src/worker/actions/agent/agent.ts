@@ -107,12 +107,12 @@ class AgentAttempt {
     let guarded: GuardedCommand | undefined;
     try {
       if (!(await this.#costs.mayStart())) return this.#costLimit();
-      await this.#checkOut();
-      scratch = await this.#settings.workFolders.create();
-      const files = await this.#makeFiles(scratch);
       await guard.ready;
       if (signal.aborted) return 'interrupted';
       guarded = guard.watch(run, lease);
+      await this.#checkOut();
+      scratch = await this.#settings.workFolders.create();
+      const files = await this.#makeFiles(scratch);
       const outcome = await this.#keepChanges(await this.#work(files, guarded));
       if (signal.reason !== LOCK_LOST) await artifacts.collect(files.artifacts);
       await this.#costs.settled();
@@ -146,9 +146,10 @@ class AgentAttempt {
   async #checkOut(): Promise<void> {
     const { repo } = this.#action;
     if (repo === undefined) return;
-    const { run, log, artifacts } = this.#context;
+    const { run, log, artifacts, guard } = this.#context;
     const action = { ...this.#action, repo };
-    const attempt = { action, run, log, artifacts, signal: this.#ending.signal };
+    const mark = markOf(run, guard.workerId);
+    const attempt = { action, run, log, artifacts, mark, signal: this.#ending.signal };
     const started = await startRepositoryWork(this.#settings.workspaces, attempt);
     if (started.status === 'interrupted') throw new Interrupted();
     if (started.status === 'failed') throw new StepFailed(started.outcome);

@@ -5,11 +5,15 @@ import type {
   RequestPermissionResponse,
 } from '@agentclientprotocol/sdk';
 import { withDeadline } from '../../../core/deadline.ts';
+import { quoted } from '../../../core/quoted.ts';
 import { AgentFailure } from './agent-failure.ts';
 import { type ProtocolObserver, protocolStream } from './protocol-stream.ts';
 
 /** The error of the Agent Client Protocol with which an agent asks for a login. */
 const AUTH_REQUIRED = -32000;
+
+/** Of a malformed answer that a message shows, in characters. */
+const SHOWN_ANSWER = 100;
 
 export interface SessionOptions extends ProtocolObserver {
   /** Absolute path of the workspace. */
@@ -54,14 +58,18 @@ export async function openSession(
   });
   const { agent } = connection;
 
-  const ask = async <T>(what: string, asking: Promise<T>): Promise<T> => {
+  /** @param isAnswer whether it has what is read of it: the library lets everything pass */
+  const ask = async <T>(what: string, asking: Promise<T>, isAnswer: (answer: T) => boolean): Promise<T> => {
     try {
-      return await asking;
+      const answer = await asking;
+      if (answer && isAnswer(answer)) return answer;
+      const shown = quoted(JSON.stringify(answer) ?? 'empty', SHOWN_ANSWER, false);
+      throw new AgentFailure(`The agent broke the protocol at '${what}': its answer was ${shown}.`);
     } catch (error) {
       throw explained(what, failure instanceof AgentFailure ? failure : error);
     }
   };
-  const askSoon = <T>(what: string, asking: Promise<T>) => {
+  const askSoon = <T>(what: string, asking: Promise<T>, isAnswer: (answer: T) => boolean) => {
     const silence = new AgentFailure(
       `The agent did not answer '${what}' within ${startMs} ms; check that its command line makes it speak the Agent Client Protocol.`,
     );
@@ -70,6 +78,7 @@ export async function openSession(
       withDeadline(asking, startMs).catch((error: Error) => {
         throw error.name === 'DeadlineError' ? silence : error;
       }),
+      isAnswer,
     );
   };
 
@@ -80,6 +89,7 @@ export async function openSession(
       clientInfo: { name: 'orc', version },
       clientCapabilities: { fs: { readTextFile: false, writeTextFile: false }, terminal: false },
     }),
+    ({ protocolVersion }) => typeof protocolVersion === 'number',
   );
   if (greeting.protocolVersion !== PROTOCOL_VERSION) {
     throw new AgentFailure(
@@ -89,6 +99,7 @@ export async function openSession(
   const { sessionId } = await askSoon(
     'session/new',
     agent.request(methods.agent.session.new, { cwd, mcpServers: [] }),
+    (answer) => typeof answer.sessionId === 'string',
   );
   let turn: Promise<unknown> = Promise.resolve();
   return {
@@ -97,6 +108,7 @@ export async function openSession(
       const asking = ask(
         'session/prompt',
         agent.request(methods.agent.session.prompt, { sessionId, prompt }),
+        ({ stopReason }) => typeof stopReason === 'string',
       );
       turn = asking.catch(() => undefined);
       return (await asking).stopReason;
