@@ -168,6 +168,86 @@ describe.runIf(program)('the console in Chromium', () => {
     await context.close();
   });
 
+  /** A run that waits, and what lets it end. */
+  async function openRun(slug: string) {
+    const isOpen = join(await mkdtemp(join(tmpdir(), 'orc-console-')), 'is-open');
+    onTestFinished(() => rm(dirname(isOpen), { recursive: true }));
+    const text = `
+      const { existsSync } = require('node:fs');
+      console.log('it begins');
+      setInterval(() => existsSync(${JSON.stringify(isOpen)}) && process.exit(0), 50);`;
+    const id = await acceptRun(store, await createTriggered(store, slug, { action: script(text) }));
+    await untilStatus(store, id, 'running');
+    return { id, end: () => writeFile(isOpen, '') };
+  }
+
+  test('a run that ends is shown as ended, though something is opened on its page, and its page is just on its way', async () => {
+    const { id, end } = await openRun('opened');
+    const { context, page } = await logIn();
+    await page.goto(`${origin}/runs/${id}`);
+    await page.getByText('live', { exact: true }).waitFor();
+    await page.getByText('Cancel…').click();
+    // The next load of the page has seen the run before its end, and comes after it.
+    let release: () => void = () => undefined;
+    const isEnded = new Promise<void>((resolve) => {
+      release = resolve;
+    });
+    const held = new Promise<void>((resolve) => {
+      void page.route(
+        `${origin}/runs/${id}`,
+        async (route) => {
+          const response = await route.fetch();
+          resolve();
+          await isEnded;
+          await route.fulfill({ response });
+        },
+        { times: 1 },
+      );
+    });
+    await held;
+    await end();
+    await untilStatus(store, id, 'succeeded');
+    await page.locator('[data-log-lines]').getByText('Attempt 1 ended').waitFor();
+    release();
+    await page.locator('h1').getByText('succeeded').waitFor();
+    expect(await page.getByText('Cancel…').count()).toBe(0);
+    await context.close();
+  });
+
+  test('a log whose stream is refused for a while goes on by itself, and its figures too', async () => {
+    const { id, end } = await openRun('refused');
+    const { context, page } = await logIn();
+    await page.route('**/events?*', (route) => route.fulfill({ status: 503 }), { times: 1 });
+    await page.goto(`${origin}/runs/${id}`);
+    await page.getByText('waiting for the console').waitFor();
+    await page.getByText('live', { exact: true }).waitFor();
+    const took = page.locator('dt', { hasText: 'Took' }).locator('xpath=following-sibling::dd[1]');
+    const before = await took.textContent();
+    await expect.poll(() => took.textContent(), { timeout: 20_000 }).not.toBe(before);
+    await end();
+    await page.locator('h1').getByText('succeeded').waitFor();
+    await context.close();
+  });
+
+  test('a second click starts no second run', async () => {
+    await createTriggered(store, 'clicked', { action: script('') });
+    const { context, page } = await logIn();
+    await page.route('**/automations/clicked/run', async (route) => {
+      await page.waitForTimeout(500);
+      await route.continue();
+    });
+    await page.goto(`${origin}/automations/clicked`);
+    const button = page.getByRole('button', { name: 'Start the run' });
+    await page.locator('summary', { hasText: 'Run now' }).click();
+    await button.evaluate((element: HTMLElement) => {
+      element.click();
+      setTimeout(() => element.click(), 200);
+    });
+    await page.waitForURL('**/runs/run_*');
+    expect(await store.runs.list({ automation: 'clicked', limit: 10 })).toHaveLength(1);
+    await context.close();
+  });
+
   test('a hidden tab lets go of its log, and takes it up again where it was', async () => {
     const id = await acceptRun(store, await createTriggered(store, 'hidden', { action: script(SLOW) }));
     await untilStatus(store, id, 'running');
@@ -246,6 +326,17 @@ describe.runIf(program)('the console in Chromium', () => {
     await offer.click();
     await page.getByRole('link', { name: second.slice(4, 22) }).waitFor();
     await page.getByRole('link', { name: first.slice(4, 22) }).waitFor();
+    await context.close();
+  });
+
+  test('a time in a filter is one of the reader, as those on the page are', async () => {
+    const { context, page } = await logIn({ timezoneId: 'Europe/Berlin' });
+    await page.goto(`${origin}/runs`);
+    await page.getByLabel('From').fill('2026-01-31T18:00');
+    await page.getByLabel('To', { exact: true }).fill('1h');
+    await page.getByRole('button', { name: 'Filter' }).click();
+    await page.waitForURL((url) => url.searchParams.get('since') === '2026-01-31T17:00:00.000Z');
+    expect(new URL(page.url()).searchParams.get('until')).toBe('1h');
     await context.close();
   });
 

@@ -276,27 +276,42 @@ describe('changing', () => {
     expect((await store.automations.get('switched'))?.pausedAt).toBeUndefined();
   });
 
-  test('issues a new key with a grace period, which is checked', async () => {
+  /** What the page of an automation says that it has shown. */
+  const seenOf = async (slug: string) =>
+    / name="seen" value="([^"]+)"/.exec((await get(`/automations/${slug}`)).body)?.[1] ?? '';
+
+  test('issues a new key with a grace period, which is checked, and only one for a page', async () => {
     const apiKey = await createAutomation(store, 'rotated');
-    const wrong = await post('/automations/rotated/rotate-key', { grace: 'a while' });
+    const seen = await seenOf('rotated');
+    const wrong = await post('/automations/rotated/rotate-key', { seen, grace: 'a while' });
     expect(wrong.statusCode).toBe(422);
     expect(wrong.body).toContain('is not a duration');
-    const page = await post('/automations/rotated/rotate-key', { grace: '1h' });
+    const page = await post('/automations/rotated/rotate-key', { seen, grace: '1h' });
     expect(secretIn(page.body, 'api-key')).toMatch(/^orc_/);
     expect(page.body).toContain('The old key stays valid until');
     expect(await store.automations.authenticate('rotated', apiKey)).toMatchObject({
       status: 'authenticated',
     });
-    await post('/automations/rotated/rotate-key', { grace: '0' });
+    // The answer loaded again.
+    const again = await post('/automations/rotated/rotate-key', { seen, grace: '1h' });
+    expect([again.statusCode, again.body.includes('Nothing new was issued')]).toEqual([409, true]);
+    expect(await store.automations.authenticate('rotated', apiKey)).toMatchObject({
+      status: 'authenticated',
+    });
+    await post('/automations/rotated/rotate-key', { seen: await seenOf('rotated'), grace: '0' });
     expect(await store.automations.authenticate('rotated', apiKey)).toMatchObject({ status: 'rejected' });
   });
 
   test('issues a new signing secret only where something is signed', async () => {
     await createAutomation(store, 'unsigned');
-    expect((await post('/automations/unsigned/rotate-secret', { grace: '1h' })).statusCode).toBe(409);
+    const unsigned = { seen: await seenOf('unsigned'), grace: '1h' };
+    expect((await post('/automations/unsigned/rotate-secret', unsigned)).body).toContain('no signing secret');
     await createAutomation(store, 'signed', { onEnd: 'https://example.com/' });
-    const page = await post('/automations/signed/rotate-secret', { grace: '1h' });
+    const seen = await seenOf('signed');
+    const page = await post('/automations/signed/rotate-secret', { seen, grace: '1h' });
     expect(secretIn(page.body, 'signing-secret')).toMatch(/^whsec_/);
+    const again = await post('/automations/signed/rotate-secret', { seen, grace: '1h' });
+    expect(again.statusCode).toBe(409);
   });
 
   test('deletes only what was typed, and is asked for by typing the slug', async () => {

@@ -6,6 +6,9 @@ import { localizeTimes, timeElement } from './time.js';
 /** Lines on the page at most; of a longer log the oldest go. */
 const MAX_LINES = 10_000;
 
+/** How soon a log whose stream was refused is asked for again, and how often the figures of a run that executes are, in milliseconds. */
+const AGAIN_MS = 5000;
+
 /** The log is at its end if so little of it is below, in pixels. */
 const NEAR_END = 40;
 
@@ -122,12 +125,13 @@ function follow(root, box) {
       add(JSON.parse(event.data));
     });
     source.addEventListener('state', (event) => {
-      if (JSON.parse(event.data).state !== run.dataset.state) replaceParts();
+      if (JSON.parse(event.data).state !== run.dataset.state) replaceParts().catch(() => undefined);
     });
     source.addEventListener('end', async () => {
       close();
+      clearInterval(figures);
       document.removeEventListener('visibilitychange', onVisibility);
-      await replaceParts();
+      await replaceParts().catch(() => undefined);
       stateWords.textContent = `${box.querySelectorAll('.l').length} lines`;
       button.hidden = true;
     });
@@ -135,13 +139,20 @@ function follow(root, box) {
       stateWords.textContent = 'live';
     };
     source.onerror = () => {
+      stateWords.textContent = 'waiting for the console';
       // The browser comes back by itself, unless the answer was an error.
-      stateWords.textContent =
-        source.readyState === EventSource.CLOSED
-          ? 'not live: load the page again'
-          : 'waiting for the console';
+      if (source.readyState === EventSource.CLOSED) setTimeout(openAgain, AGAIN_MS);
     };
   };
+  const openAgain = async () => {
+    if (document.hidden || source.readyState !== EventSource.CLOSED) return;
+    const status = await replaceParts().catch(() => undefined);
+    if (status === undefined || status < 400 || status >= 500) open();
+    else stateWords.textContent = 'not live: load the page again';
+  };
+  const figures = setInterval(() => {
+    if (!document.hidden) replaceParts().catch(() => undefined);
+  }, AGAIN_MS);
   const close = () => source.close();
   const onVisibility = () => {
     if (document.hidden) close();

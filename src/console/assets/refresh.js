@@ -14,6 +14,6 @@ if (words) {
 async function refresh() {
   if (document.hidden) return;
   const status = await replaceParts().catch(() => undefined);
-  if (status === undefined) words.textContent = 'waiting for the console';
+  if (status === undefined || status >= 500) words.textContent = 'waiting for the console';
   else words.textContent = status < 400 ? 'live' : 'not live: load the page again';
 }

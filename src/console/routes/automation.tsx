@@ -102,7 +102,7 @@ export async function automationRoutes(
   }
 
   app.post('/automations/:slug/rotate-key', async (request: SlugRequest, reply) => {
-    const { slug } = await getAutomation(request);
+    const { slug } = await unchanged(request);
     const grace = readGrace(request);
     if ('problem' in grace) return showAutomation(request, reply, { form: 'rotate-key', ...grace });
     const rotated = await request.store.automations.rotateKey(slug, grace.ms);
@@ -126,7 +126,7 @@ export async function automationRoutes(
   });
 
   app.post('/automations/:slug/rotate-secret', async (request: SlugRequest, reply) => {
-    const { slug } = await getAutomation(request);
+    const { slug } = await unchanged(request);
     const grace = readGrace(request);
     if ('problem' in grace) return showAutomation(request, reply, { form: 'rotate-secret', ...grace });
     const rotated = await request.store.automations.rotateSecret(slug, grace.ms);
@@ -176,6 +176,27 @@ export async function automationRoutes(
     return automation;
   }
 
+  /**
+   * The automation as the page that was sent has shown it: a key that is issued twice ends the one that callers have.
+   *
+   * @throws ConsoleError
+   */
+  async function unchanged(request: SlugRequest): Promise<Automation> {
+    const automation = await getAutomation(request);
+    if (formOf(request).get('seen') === seenOf(automation)) return automation;
+    const { slug } = automation;
+    throw new ConsoleError(
+      409,
+      'Nothing new was issued',
+      `Somebody has changed ${slug} since the page was loaded, or this was sent before and has been done.`,
+      {
+        cure: {
+          text: `Open the page of ${slug} again. A key that nobody has saved is replaced by another one.`,
+        },
+      },
+    );
+  }
+
   async function showAutomation(request: SlugRequest, reply: FastifyReply, sent?: AutomationProps['sent']) {
     const automation = await getAutomation(request);
     const { slug } = automation;
@@ -191,6 +212,7 @@ export async function automationRoutes(
       { ...page(slug), statusCode: sent ? 422 : 200 },
       <AutomationView
         automation={automation}
+        seen={seenOf(automation)}
         facts={automationFacts(automation, lastSuccess, rejections)}
         recent={recent}
         failed={failed}

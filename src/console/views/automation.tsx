@@ -20,6 +20,8 @@ export const LONG_STRIP = 40;
 
 export interface AutomationProps {
   automation: Automation;
+  /** Tells what the page shows from what comes later. */
+  seen: string;
   facts: readonly Fact[];
   recent: readonly RecentRun[];
   /** In the last hour. */
@@ -32,7 +34,16 @@ export interface AutomationProps {
     | undefined;
 }
 
-export function AutomationView({ automation, facts, recent, failed, open, isAdmin, sent }: AutomationProps) {
+export function AutomationView({
+  automation,
+  seen,
+  facts,
+  recent,
+  failed,
+  open,
+  isAdmin,
+  sent,
+}: AutomationProps) {
   const { slug, name } = automation;
   const newest = recent.at(-1);
   return (
@@ -88,7 +99,7 @@ export function AutomationView({ automation, facts, recent, failed, open, isAdmi
           ),
         )}
       </dl>
-      {isAdmin && <Changes automation={automation} open={open} sent={sent} />}
+      {isAdmin && <Changes automation={automation} seen={seen} open={open} sent={sent} />}
     </>
   );
 }
@@ -122,10 +133,12 @@ function RunNow({ slug, sent }: { slug: string; sent: AutomationProps['sent'] })
 
 function Changes({
   automation,
+  seen,
   open,
   sent,
 }: {
   automation: Automation;
+  seen: string;
   open: number;
   sent: AutomationProps['sent'];
 }) {
@@ -159,7 +172,7 @@ function Changes({
         isOpen={sent?.form === 'rotate-key'}
       >
         The new key is shown once. The old one stays valid for a while, so that callers can change over.
-        <Grace name="rotate-key" sent={sent} />
+        <Grace name="rotate-key" seen={seen} sent={sent} />
       </Act>
       {isSigned(automation) && (
         <Act
@@ -170,7 +183,7 @@ function Changes({
         >
           The new secret is shown once. For a while, what is sent is signed with the old one, too, so that
           receivers can change over.
-          <Grace name="rotate-secret" sent={sent} />
+          <Grace name="rotate-secret" seen={seen} sent={sent} />
         </Act>
       )}
       <Act
@@ -228,10 +241,17 @@ function Act({ path, title, button, isBad = false, isOpen = false, children }: A
   );
 }
 
-function Grace({ name, sent }: { name: 'rotate-key' | 'rotate-secret'; sent: AutomationProps['sent'] }) {
+interface GraceProps {
+  name: 'rotate-key' | 'rotate-secret';
+  seen: string;
+  sent: AutomationProps['sent'];
+}
+
+function Grace({ name, seen, sent }: GraceProps) {
   const own = sent?.form === name ? sent : undefined;
   return (
     <span class="field">
+      <input type="hidden" name="seen" value={seen} />
       <label for={`grace-${name}`}>The old one stays for</label>
       <input id={`grace-${name}`} name="grace" class="short" value={own?.text ?? '24h'} {...invalid(own)} />
       <span class="hint">Such as 1h or 7d; 0 ends it at once.</span>
