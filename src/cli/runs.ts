@@ -157,6 +157,7 @@ interface Described {
 
 function describe(run: Run, { result, dueAt, obstacle }: Described, output: Output): string[] {
   const { outcome } = run;
+  const held = obstacle ? undefined : HELD;
   return pairs([
     ['run', run.id],
     ['repeats', run.retryOf],
@@ -172,7 +173,7 @@ function describe(run: Run, { result, dueAt, obstacle }: Described, output: Outp
     ['signal', outcome?.signal],
     ['HTTP status', outcome?.httpStatus === undefined ? undefined : String(outcome.httpStatus)],
     ['attempt', run.maxAttempts > 1 ? `${run.attempt} of at most ${run.maxAttempts}` : `${run.attempt}`],
-    ['next attempt', dueAt === 'held' ? HELD : dueAt?.toISOString()],
+    ['next attempt', dueAt === 'held' ? held : dueAt?.toISOString()],
     ['accepted', timeOf(run.acceptedAt, output)],
     ['started', timeOf(run.firstStartedAt, output)],
     ['ended', timeOf(run.endedAt, output)],
