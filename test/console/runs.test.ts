@@ -3,7 +3,14 @@ import { describe, expect, onTestFinished, test } from 'vitest';
 import type { AgentEvent } from '../../src/core/agent-event.ts';
 import type { RunLogSource } from '../../src/store/run-log.ts';
 import { openTestConsole } from '../support/console.ts';
-import { acceptRun, createTriggered, FAILED, HeldAttempts, startConsumer } from '../support/runs.ts';
+import {
+  acceptRun,
+  createTriggered,
+  FAILED,
+  HeldAttempts,
+  startConsumer,
+  untilStatus,
+} from '../support/runs.ts';
 
 const { get, post, store, app, cookies } = openTestConsole();
 
@@ -185,6 +192,28 @@ describe('the list of runs', () => {
     await acceptRun(store, automation);
     const { body } = await get(`/runs/newer?automation=${automation.slug}&newest=${first}`);
     expect(JSON.parse(body)).toEqual({ count: 2, atLeast: 50 });
+  });
+
+  test('says of failed runs how many have ended later, also of runs that were accepted earlier', async () => {
+    const automation = await newAutomation();
+    const attempts = new HeldAttempts();
+    const long = await acceptRun(store, automation);
+    const short = await acceptRun(store, automation);
+    const consumer = startConsumer(store, attempts.execute);
+    // Besides those that other tests have left.
+    await expect
+      .poll(() => attempts.startedIds, { timeout: 20_000 })
+      .toEqual(expect.arrayContaining([long, short]));
+    attempts.end(short, FAILED);
+    await untilStatus(store, short, 'failed');
+    const list = `automation=${automation.slug}&status=any-failure`;
+    const newest = / data-newest="(\d+)"/.exec((await get(`/runs?${list}`)).body)?.[1];
+    const count = async () => JSON.parse((await get(`/runs/newer?${list}&newest=${newest}`)).body).count;
+    expect(await count()).toBe(0);
+    attempts.end(long, FAILED);
+    await untilStatus(store, long, 'failed');
+    expect(await count()).toBe(1);
+    await consumer.close(0);
   });
 
   test('a page needs a bounded number of commands, however few of many runs it shows', async () => {

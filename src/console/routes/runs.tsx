@@ -1,5 +1,6 @@
 import type { FastifyInstance, FastifyRequest } from 'fastify';
 import { InputError } from '../../core/input-error.ts';
+import type { Run } from '../../core/run.ts';
 import { acceptedAtOf } from '../../store/run-id.ts';
 import { ConsoleError } from '../console-error.ts';
 import type { ConsoleDependencies } from '../dependencies.ts';
@@ -29,12 +30,19 @@ export async function runsRoutes(app: FastifyInstance, { store }: ConsoleDepende
   app.get('/runs/newer', async (request, reply) => {
     const { filter } = understood({ ...queryOf(request), after: '' }, PAGE_SIZE);
     const newest = new URLSearchParams(request.url.split('?')[1]).get('newest') ?? '';
-    // What is newer was accepted, and has ended, no earlier: nothing else is read.
-    const since = RUN_ID.test(newest) ? acceptedAtOf(newest) : undefined;
+    // What is newer was accepted or, in the list of failed runs, has ended no earlier: nothing else is read.
+    const since = sinceOf(newest, filter.failed === true);
     if (since && since > (filter.since ?? 0)) filter.since = since;
     const { runs } = await store.runs.page(filter);
-    return reply.send({ count: runs.filter(({ id }) => id > newest).length, atLeast: PAGE_SIZE });
+    const isNewer = ({ id, endedAt }: Run) =>
+      filter.failed ? (endedAt?.getTime() ?? 0) > Number(newest) : id > newest;
+    return reply.send({ count: runs.filter(isNewer).length, atLeast: PAGE_SIZE });
   });
+}
+
+function sinceOf(newest: string, isByEnd: boolean): Date | undefined {
+  if (isByEnd) return /^\d{1,15}$/.test(newest) ? new Date(Number(newest)) : undefined;
+  return RUN_ID.test(newest) ? acceptedAtOf(newest) : undefined;
 }
 
 function queryOf({ url }: FastifyRequest): RunQuery {

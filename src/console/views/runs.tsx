@@ -24,7 +24,7 @@ export function RunsView({ query, runs, next }: RunsProps) {
             class="newer"
             role="status"
             data-newer={`/runs/newer${writeRunQuery(query)}`}
-            data-newest={newestOf(runs)}
+            data-newest={newestOf(runs, query.status === FAILED)}
           >
             <a class="chip" href={`/runs${writeRunQuery(query)}`} hidden>
               New runs
@@ -50,8 +50,9 @@ export function RunsView({ query, runs, next }: RunsProps) {
   );
 }
 
-/** The ids of a list are in order, except in that of failed runs. */
-function newestOf(runs: readonly Run[]): string {
+/** What is newer comes later than this: the id of a run or, in the list of failed runs, a time by `Date.now()`. */
+function newestOf(runs: readonly Run[], isByEnd: boolean): string {
+  if (isByEnd) return `${runs[0]?.endedAt?.getTime() ?? 0}`;
   return (
     runs
       .map(({ id }) => id)
