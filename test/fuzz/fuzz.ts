@@ -71,6 +71,8 @@ try {
   await running.stop();
   await rm(dataDir, { recursive: true, force: true });
 }
+// At its own end, Node 20 can wait for ever, busily, for something about connections that were reset.
+process.exit();
 
 async function fuzz(): Promise<boolean> {
   const first = await heard();
