@@ -50,6 +50,21 @@ test('the receiver gets the payload byte for byte, as JSON, in one POST', async 
   expect(headers['user-agent']).toBe('orc/1.2.3-test');
 });
 
+test('a receiver that closes its idle connections loses no delivery', async () => {
+  const connections = new Set<unknown>();
+  const receiver = await startReceiver((response, { socket }) => {
+    connections.add(socket);
+    response.writeHead(200).end();
+    // It is closed while the next request may be on its way.
+    socket.setTimeout(1);
+  });
+  for (let count = 0; count < 20; count += 1) {
+    const { result } = await deliver(receiver.url);
+    expect(result).toMatchObject({ outcome: { status: 'succeeded' } });
+  }
+  expect(connections.size).toBe(20);
+});
+
 test('while two secrets are valid, there is a signature of each, and either verifies', async () => {
   const receiver = await startReceiver(answerStatus(200));
   const previous = `whsec_${randomBytes(32).toString('base64')}`;

@@ -49,6 +49,16 @@ test('without a ref, a workspace holds the default branch', async () => {
   expect(base).toMatchObject({ branch: 'main' });
 });
 
+test('a file that git does not take is named', async () => {
+  const repository = createRepository(folder('refused'));
+  const workspace = await prepare('refused', repository);
+  writeFiles(workspace.folder, { 'n/git~1': 'x' });
+  expect(await workspace.capture([], never)).toMatchObject({
+    reason: 'workspace_failed',
+    detail: expect.stringContaining("'n/git~1'"),
+  });
+});
+
 test('nothing is left of a workspace that was removed', async () => {
   const repository = createRepository(folder('removed'));
   const workspace = await prepare('removed', repository);
