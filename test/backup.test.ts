@@ -181,7 +181,9 @@ test.each(KINDS)(
     await replaceRedis();
     await untilHealthy(api.url);
     for (const { runId } of waiting) {
-      await expect.poll(() => statusOf(runId), SOON).toBe('succeeded');
+      await expect
+        .poll(async () => (await store.runs.get(runId))?.outcome, SOON)
+        .toMatchObject({ status: 'succeeded' });
       expect(await timesExecuted(runId)).toBe(2);
     }
     expect(await store.runs.get(again.runId)).toBeUndefined();
